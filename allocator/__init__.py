@@ -85,9 +85,10 @@ if TYPE_CHECKING:
         Order as Order,
         Phase as Phase,
     )
-    from allocator.policies.base import Proposal as Proposal, Task as Task
-    from allocator.policies.registry import (
+    from allocator.policies.base import (
         PolicyEntry as PolicyEntry,
+        Proposal as Proposal,
+        Task as Task,
         register_policy as register_policy,
     )
     from allocator.problem import Problem as Problem
@@ -151,8 +152,7 @@ _HOME = {
     "allocator.engine.explain": ("Explanation",),
     "allocator.io.snapshots": ("read_snapshot",),
     "allocator.io.workloads": ("read_workload", "write_workload"),
-    "allocator.policies.base": ("Proposal", "Task"),
-    "allocator.policies.registry": ("PolicyEntry", "register_policy"),
+    "allocator.policies.base": ("PolicyEntry", "Proposal", "Task", "register_policy"),
     "allocator.problem": ("Problem",),
     "allocator.queue.queue": ("Queue",),
     "allocator.engine.rounds": ("Rounds",),

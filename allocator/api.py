@@ -24,7 +24,7 @@ from allocator.engine.whatif import Comparison, compare
 from allocator.errors import UsageError
 from allocator.options.colocation.secondary_jobs import PairOffer
 from allocator.options.instance_building import compile_round
-from allocator.policies.registry import AnyPolicy
+from allocator.policies.base import AnyPolicy
 from allocator.problem import Problem, as_problem
 from allocator.solvers.base import SolveLimits, Solver
 from allocator.solvers.effort import GAP

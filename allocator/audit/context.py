@@ -10,10 +10,9 @@ import numpy as np
 from allocator.audit.nodes import NodeChecker
 from allocator.domain.allocation import Allocation, Repairs
 from allocator.domain.problem import Bools, Floats, Ints, Problem, State
-from allocator.performance.colocated_speed import colocated_speeds, isolate
-from allocator.performance.footprint import find_footprints
+from allocator.performance.colocated_speed import colocated_speeds, find_footprints, isolate
 from allocator.performance.interference import MeasuredSlowdowns
-from allocator.performance.modes import choose_modes
+from allocator.performance.lost_time import choose_modes
 from allocator.performance.table import RateTable
 from allocator.valuation import Offer
 
@@ -221,6 +220,8 @@ class AuditContext:
         )
         rate[j] *= self.pace[j]
         h, g = self.pairs
+        if not len(h):
+            return rate, row
         known = self.has_gpus[h]
         speed = self.pair_ways[0] / np.concatenate(self.pair_slowdowns)
         rate[h[known]], rate[g[known]] = speed[: len(h)][known], np.inf

@@ -7,13 +7,12 @@ from allocator.domain.phases import find_phases
 from allocator.domain.problem import Floats, Isolation, Problem
 from allocator.domain.workload import Workload
 from allocator.errors import UsageError
-from allocator.performance.gpu_types import allowed_types
-from allocator.performance.modes import choose_modes
+from allocator.performance.lost_time import choose_modes
 from allocator.performance.table import RateTable
 from allocator.simulator.ground_truth import DRIFT, GroundTruth
 from allocator.simulator.options import SimulationOptions
 from formulations.bounds.completion_times import Demand, Speeds, least_total_completion
-from formulations.model.ragged import ragged
+from formulations.model.sparse_rows import ragged
 from formulations.step_means import bin_means
 
 INTERVALS = 300
@@ -64,7 +63,7 @@ def _read_demands(
     job, gpus = ragged(jobs.min_gpus, np.maximum(most + 1, jobs.min_gpus))
     rates = np.zeros((len(jobs), P, int(most.max(initial=0)) + 1))
     truth = GroundTruth(problem, options, np.zeros(P))
-    none, allowed = np.zeros(len(job), np.int64), allowed_types(problem)[job]
+    none, allowed = np.zeros(len(job), np.int64), problem.allowed_types[job]
     share = np.empty((len(jobs), P))
     for p in range(P):
         pool = np.full(len(job), p)

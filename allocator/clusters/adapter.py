@@ -7,13 +7,16 @@ which carries plans out by itself, is an executor (allocator/loop/executor.py).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Protocol
 
 from allocator.errors import AllocatorError
 from allocator.objects import Record
+from allocator.plugins import Registry
 
 
 class ClusterUnreachable(AllocatorError):
@@ -192,3 +195,62 @@ class ClusterAdapter(Protocol):
         details : mapping of str to object
             The details of the view from which the snapshot was made.
         """
+
+
+MakeAdapter = Callable[[], ClusterAdapter]
+
+
+def _make_built_in(module: str, adapter: str) -> ClusterAdapter:
+    made: ClusterAdapter = getattr(import_module(module), adapter)()
+    return made
+
+
+CLUSTERS: Mapping[str, MakeAdapter] = {
+    name: partial(_make_built_in, f"allocator.clusters.{name}.adapter", adapter)
+    for name, adapter in {
+        "kubernetes": "KubernetesCluster",
+        "ray": "RayAdapter",
+        "slurm": "SlurmAdapter",
+    }.items()
+}
+
+
+def _callable(part: object) -> MakeAdapter:
+    if not callable(part):
+        raise TypeError(f"a cluster adapter is a class or a function without arguments: {part!r}")
+    return part
+
+
+REGISTRY = Registry(
+    "cluster", "allocator.clusters", CLUSTERS, lambda point: _callable(point.load())
+)
+
+
+def get_cluster(name: str) -> ClusterAdapter:
+    """Return the adapter of a name. Raises UsageError for an unknown one."""
+    return REGISTRY.get(name)()
+
+
+def register_cluster(name: str, adapter: MakeAdapter) -> None:
+    """Make a cluster adapter known by a name in this process.
+
+    Parameters
+    ----------
+    name : str
+        Name for `allocator observe NAME` and `allocator plan --as NAME`.
+    adapter : callable
+        Class or function without arguments that makes a `ClusterAdapter`.
+
+    Raises
+    ------
+    UsageError
+        If the package has an adapter of that name.
+
+    Examples
+    --------
+    >>> from allocator.clusters.ray.adapter import RayAdapter
+    >>> register_cluster("mine", RayAdapter)
+    >>> type(get_cluster("mine")).__name__
+    'RayAdapter'
+    """
+    REGISTRY.add(name, _callable(adapter))

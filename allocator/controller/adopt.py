@@ -38,8 +38,8 @@ from allocator.objects import Record
 from allocator.queue import cluster_tables, lease, observations
 from allocator.queue.allocations import Allocation, read_held
 from allocator.queue.database import identity
-from allocator.queue.database.bulk import insert
 from allocator.queue.database.connection import QueueDatabase
+from allocator.queue.database.rows import insert
 from allocator.queue.database.schema import jobs
 from allocator.queue.errors import LeaseLost
 from allocator.queue.jobs import purged_names

@@ -29,8 +29,7 @@ from allocator.engine.decided import Decision
 from allocator.engine.decision import decide_round
 from allocator.engine.results import build_result
 from allocator.errors import AllocatorError, Infeasible, NoPlanInTime
-from allocator.executors.errors import NotNow
-from allocator.loop.executor import Clock, Executor, WrongState
+from allocator.loop.executor import Clock, Executor, NotNow, WrongState
 from allocator.loop.rounds import RoundOutcome, run_rounds
 from allocator.queue import cluster_tables, observations, round_journal
 from allocator.queue.database.connection import QueueDatabase

@@ -31,7 +31,7 @@ from allocator.loop.executor import SETTINGS
 from allocator.loop.gpu_places import find_groups, find_unmoved_in_groups
 from allocator.objects import Json, Record
 from allocator.policies.memory import LookAheadPlans, Memory
-from allocator.queue.database.bulk import named_rows
+from allocator.queue.database.rows import named_rows
 from allocator.queue.holdings import name_primaries
 from allocator.queue.node_space import format_places
 from allocator.queue.round_journal import Want

@@ -52,8 +52,6 @@ class Sample(NamedTuple):
 def compute_beliefs(problem: Problem, plan: Allocation) -> Beliefs:
     """Return what a round believes of the speeds of its colocated jobs."""
     primary = np.flatnonzero(plan.secondary >= 0)
-    if not len(primary):
-        return {}
     secondary, names = plan.secondary[primary], problem.jobs.job_id
     alone = speeds_alone(problem, primary, secondary, plan.pool[primary], plan.gpus)
     speeds = dict(zip(primary.tolist(), alone[0].tolist(), strict=True))
@@ -126,7 +124,7 @@ def find_samples(
         Index of the job, index of another job on its GPUs, and believed speed alone; of a job with
         several primary jobs one for each of them.
     """
-    place = {name: i for i, name in enumerate(names)} if before else {}
+    place = {name: i for i, name in enumerate(names)}
     out = []
     for name, one in before.items():
         all_jobs = (name, *others.get(name, ()))

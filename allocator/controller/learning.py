@@ -48,11 +48,10 @@ from allocator.performance.fit import feedback
 from allocator.performance.fit.learned_noise import LearnedNoise
 from allocator.performance.fit.loss_curves import describe_fault
 from allocator.performance.table import RateTable
-from allocator.queue import cluster_tables, lease
-from allocator.queue.database.bulk import as_columns, execute_many, query
+from allocator.queue import cluster_tables, lease, observations
+from allocator.queue.database.rows import as_columns, execute_many, query
 from allocator.queue.database.schema import OPEN, OWNED
 from allocator.queue.holdings import read_others
-from allocator.queue.jobs import losses
 from allocator.queue.node_space import parse_parts
 from allocator.queue.snapshot import PreviousRows
 
@@ -189,10 +188,9 @@ def learn(
     is_working = moved & (work > 0) & (at_s > since_s)
     speed = np.divide(done - work, at_s - since_s, out=np.zeros(len(names)), where=is_working)
     samples = np.flatnonzero(is_working & alone)
-    together = find_samples(before, names, others, is_working, since_s)
-    observed_s = dict(zip(names, at_s.tolist(), strict=True)) if beliefs else {}
-    was_known = dict(zip(names, known.tolist(), strict=True)) if beliefs else {}
-    colocations = find_colocations(beliefs, before, others, was_known, observed_s)
+    together = find_samples(before, names, others, is_working, since_s) if before else []
+    by_name = (dict(zip(names, x.tolist(), strict=True)) for x in (known, at_s))
+    colocations = find_colocations(beliefs, before, others, *by_name) if beliefs else {}
     # counted round by round, so that no job is stuck because a clock jumps or no controller ran
     # for a while
     passed_s = min(max(0.0, now_s - looked_s), 2 * interval_s)
@@ -274,8 +272,8 @@ def _record_losses(
         said = json.loads(text)
         at, loss = said.get("loss_at", work), said.get("loss", math.nan)
         if at >= 0 and describe_fault(loss) is None:
-            heard.append(losses.Heard(name, target, at, loss))
-    losses.record_losses(connection, heard)
+            heard.append(observations.Heard(name, target, at, loss))
+    observations.record_losses(connection, heard)
 
 
 def _record_noise(

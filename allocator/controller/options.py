@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from allocator.controller.steadiness import Stability
 from allocator.domain.settings import checked_horizon
 from allocator.errors import UsageError
 from allocator.objects import Json
-from allocator.policies import registry as policies
+from allocator.policies import base as policies
 from allocator.queue.jobs.states import Retries
 from allocator.solvers import registry as solvers
 from allocator.solvers.effort import GAP
@@ -19,6 +18,30 @@ LEASE = 1.5  # length of a lease in intervals
 LEAST_LEASE_S = 3.0
 LONGEST_POLL_S = 1.0
 GRACE_S = 2.0  # seconds beyond its time limit after which a decision counts as hung
+
+
+@dataclass(frozen=True)
+class Stability:
+    """The rules of stability, in seconds; 0: the rule is off.
+
+    `payback`: changes have to pay for their pause.
+    """
+
+    cooldown_s: float = 0.0
+    min_run_s: float = 0.0
+    payback: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("cooldown_s", "min_run_s"):
+            if not getattr(self, name) >= 0 or math.isinf(getattr(self, name)):
+                raise UsageError(
+                    f"{name} {getattr(self, name)} must be a number of seconds, 0 or more"
+                )
+
+    @property
+    def has_rest_rules(self) -> bool:
+        """Whether jobs may be left alone because of the time of their last change."""
+        return self.cooldown_s > 0 or self.min_run_s > 0
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,7 @@ from allocator.performance.fit.observations import Observations
 from allocator.performance.profiling import MOST
 from allocator.queue import cluster_tables
 from allocator.queue.round_journal import Want
-from formulations.gradient_noise import compute_efficiency
+from formulations.training_step import compute_efficiency
 
 KEY = "trials"  # of the table meta
 TABLE = "profiling"  # of config.toml

@@ -41,7 +41,6 @@ from allocator.domain.schema.columns import INTERVAL_S
 from allocator.domain.snapshot import Snapshot
 from allocator.engine.decided import Decision
 from allocator.engine.results import build_result
-from allocator.executors.errors import NotNow, refuse_several_primaries
 from allocator.loop.executor import (
     Clock,
     Executor,
@@ -49,12 +48,14 @@ from allocator.loop.executor import (
     NodePart,
     NodeStatus,
     NodeWatcher,
+    NotNow,
     Observation,
     Order,
     Phase,
     SettingsWriter,
     StaleOrder,
     WrongState,
+    refuse_several_primaries,
 )
 from allocator.loop.live_rental import LiveRental
 from allocator.loop.rounds import EXACT, latest_tick
@@ -68,8 +69,8 @@ from allocator.queue import (
     round_journal,
     snapshot as snapshots,
 )
-from allocator.queue.database.bulk import query, read_version
 from allocator.queue.database.connection import QueueDatabase
+from allocator.queue.database.rows import query, read_version
 from allocator.queue.database.schema import ACTIVE
 from allocator.queue.jobs import periodic, purged_names
 from allocator.queue.lease import LeaseHolder
@@ -367,7 +368,8 @@ class QueueCluster:
         is_history = self._rounds_decided % HISTORY_EVERY == 0
         token, retries = self.lease_holder.token, self.options.retries
         ended = observations.record(connection, token, news, retries, is_history) if news else []
-        self._refuse_unknown(connection, unknown)
+        if unknown:
+            self._refuse_unknown(connection, unknown)
         return _Recorded(ended, unknown)
 
     def _acknowledge(self, seen: Sequence[Observation], recorded: _Recorded) -> None:
@@ -469,7 +471,8 @@ class QueueCluster:
             stored = cluster_tables.read_meta(connection, MEMORY) if options.warm else None
         if self.pending_round or self._untold:
             self.rows.wants = None
-        built, problem = steadiness.make_non_preemptible(built, problem, left_alone)
+        if left_alone:
+            built, problem = steadiness.make_non_preemptible(built, problem, left_alone)
         memory = guarded_decision.memory_from_json(stored)
         self.round_input = RoundInput(built, problem, memory, left_alone, books, trials)
         return problem
@@ -495,7 +498,8 @@ class QueueCluster:
             detail=_describe_round(round_input.jobs_left_alone, told),
         )
         wants, changes = guarded_decision.compute_wants(problem, decision.allocation)
-        self.beliefs = compute_beliefs(problem, decision.allocation)
+        plan = decision.allocation
+        self.beliefs = compute_beliefs(problem, plan) if (plan.primary >= 0).any() else {}
         token, trials = self.lease_holder.token, round_input.trials
         if trials is not None:
             wants = profiling.restart_jobs(wants, trials.restarts)

@@ -21,12 +21,12 @@ from allocator.domain.problem import Market, Problem
 from allocator.domain.schema.colocation import split_names
 from allocator.domain.snapshot import Snapshot
 from allocator.loop.live_rental import LiveRental
-from allocator.market import books, gpu_hours
+from allocator.market import books
 from allocator.market.history import History
 from allocator.objects import Json, Record
 from allocator.queue import cluster_tables
 from allocator.queue.costs import read_costs, read_spans
-from allocator.queue.database.bulk import execute, query
+from allocator.queue.database.rows import execute, query
 from allocator.queue.jobs.past import read_history
 
 KEY = "longrun"  # of the table meta
@@ -59,7 +59,7 @@ def apply_budgets(
     """
     found = _read_books(connection)
     months: Json = {}
-    if gpu_hours.is_limited(problem):
+    if books.limits_gpu_hours(problem):
         snapshot, problem, months = _with_gpu_hours(connection, snapshot, problem, found)
     if not books.budgets(problem):
         return snapshot, problem, months or None
@@ -87,15 +87,15 @@ def _with_gpu_hours(
     connection: Connection, snapshot: Snapshot, problem: Problem, found: Record
 ) -> tuple[Snapshot, Problem, Json]:
     """Return the snapshot and the problem with the GPU-hours of the month, and what is kept."""
-    use = gpu_hours.from_json(found.get(GPU_HOURS))
+    use = books.use_from_json(found.get(GPU_HOURS))
     now_s = problem.now_s
     rows = read_costs(connection, now_s, use.since_s(now_s), ("tenant",))
-    use = gpu_hours.add_held(use, now_s, {row["tenant"]: row["gpu_hours"] for row in rows})
-    problem = gpu_hours.with_used(problem, use)
+    use = books.add_gpu_hours(use, now_s, {row["tenant"]: row["gpu_hours"] for row in rows})
+    problem = books.with_gpu_hours(problem, use)
     listed = len(snapshot.tables["tenants.csv"])  # as in snapshot_with_terms
     used = problem.tenants.gpu_hours_used[:listed]
     snapshot = snapshot.with_columns("tenants.csv", gpu_hours_used=used)
-    months = {GPU_HOURS: gpu_hours.to_json(use), MONTHS: gpu_hours.report(problem)}
+    months = {GPU_HOURS: books.use_to_json(use), MONTHS: books.report_months(problem)}
     return snapshot, replace(problem, digest=snapshot.digest), months
 
 
@@ -116,7 +116,7 @@ def report(connection: Connection) -> dict[str, Json]:
 
 
 def report_months(connection: Connection) -> dict[str, Json]:
-    """Return the GPU-hours of tenants with a limit as of the last round (market/gpu_hours.py)."""
+    """Return the GPU-hours of tenants with a limit as of the last round (market/books.py)."""
     return dict(_read_books(connection).get(MONTHS, {}))
 
 

@@ -22,22 +22,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from sqlalchemy import Connection
 
+from allocator.controller.options import Stability
 from allocator.domain.problem import Bools, Floats, Ints, Problem, State
 from allocator.domain.schema.columns import JOBS
 from allocator.domain.snapshot import Snapshot
 from allocator.engine.decided import Decision
-from allocator.errors import UsageError
 from allocator.loop.gpu_places import find_groups
-from allocator.performance.modes import choose_modes
-from allocator.performance.pauses import restart_s
+from allocator.performance.lost_time import choose_modes, restart_s
 from allocator.performance.sizes import estimate_sizes
 from allocator.performance.table import RateTable
-from allocator.queue.database.bulk import query
+from allocator.queue.database.rows import query
 from allocator.queue.database.schema import OPEN
 
 RECENT = 500  # number of allocations from which the time to the next change is estimated
@@ -103,8 +102,6 @@ def make_non_preemptible(
     snapshot: Snapshot, problem: Problem, names: Collection[str]
 ) -> tuple[Snapshot, Problem]:
     """Return the snapshot and its problem with these jobs made non-preemptible."""
-    if not names:
-        return snapshot, problem
     table, jobs = snapshot.tables[JOBS.file], problem.jobs
     known = set(names)
     pairs = zip(table.texts("job_id"), table.texts("preemptible"), strict=True)
@@ -114,30 +111,6 @@ def make_non_preemptible(
     is_free = np.array([job_id not in known for job_id in jobs.job_id], dtype=np.bool_)
     jobs = replace(jobs, preemptible=jobs.preemptible & is_free)
     return snapshot, replace(problem, jobs=jobs, digest=snapshot.digest)
-
-
-@dataclass(frozen=True)
-class Stability:
-    """The rules of stability, in seconds; 0: the rule is off.
-
-    `payback`: changes have to pay for their pause.
-    """
-
-    cooldown_s: float = 0.0
-    min_run_s: float = 0.0
-    payback: bool = False
-
-    def __post_init__(self) -> None:
-        for name in ("cooldown_s", "min_run_s"):
-            if not getattr(self, name) >= 0 or math.isinf(getattr(self, name)):
-                raise UsageError(
-                    f"{name} {getattr(self, name)} must be a number of seconds, 0 or more"
-                )
-
-    @property
-    def has_rest_rules(self) -> bool:
-        """Whether jobs may be left alone because of the time of their last change."""
-        return self.cooldown_s > 0 or self.min_run_s > 0
 
 
 def find_resting_jobs(problem: Problem, since_s: Floats, changed: Bools, rules: Stability) -> Bools:

@@ -17,8 +17,8 @@ from allocator.errors import AllocatorError
 from allocator.loop.executor import JobSource
 from allocator.objects import Json, Record
 from allocator.queue import cluster_tables, lease
-from allocator.queue.database.bulk import query, query_of
 from allocator.queue.database.connection import QueueDatabase
+from allocator.queue.database.rows import query, query_of
 from allocator.queue.errors import LeaseLost
 from allocator.queue.jobs import verbs
 from allocator.queue.jobs.submit import SET, build_submission, submit

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from allocator.domain.grid import ParsedTable
+from allocator.domain.grid import Names, ParsedTable
 from allocator.domain.problem import (
     NO_CHANGES,
     Bools,
@@ -21,13 +21,11 @@ from allocator.domain.problem import (
     State,
     usable_gpus,
 )
-from allocator.domain.rules.cluster_rules import curve_parameters
 from allocator.domain.rules.job_rules import secondary_of_jobs
-from allocator.domain.rules.spread_rules import find_shapes
+from allocator.domain.rules.rate_rules import curve_parameters, find_shapes
 from allocator.domain.schema.cells import ParsedColumn
 from allocator.domain.schema.colocation import held_gpus
 from allocator.domain.schema.columns import Column
-from allocator.domain.schema.names import Names
 
 # for one job, with which others compete: measured in docs/results.md
 SPOT_AVAILABILITY = 0.4

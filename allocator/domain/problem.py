@@ -18,10 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from allocator.domain.schema.colocation import first_primary, held_gpus, secondary_of
-from allocator.domain.schema.hazards import pool_hazard
-from allocator.domain.schema.texts import picked
+from allocator.domain.schema.texts import picked, pool_hazard
 from allocator.objects import Record
-from formulations.compression import computing_share
+from formulations.training_step import computing_share
 from formulations.transient.revocations import Hazard
 from formulations.transient.synchronisation import Mode
 
@@ -713,6 +712,13 @@ class Problem:
     def has_nodes(self) -> Bools:
         """True for pools whose GPUs are on nodes of nodes.csv, (P,)."""
         return np.bincount(self.nodes.pool, minlength=len(self.pools)) > 0
+
+    @cached_property
+    def allowed_types(self) -> Bools:
+        """The GPU types that each job may use, (J, T)."""
+        # code -1 selects the last row: any type
+        sets = np.vstack([*self.type_sets, np.ones(len(self.gpu_types), bool)])
+        return np.asarray(sets[self.jobs.gpu_types])
 
     def gpu_share(self, job: Ints, pool: Ints) -> Floats:
         """Return the share of each GPU that jobs take in pools, (n,).

@@ -44,7 +44,6 @@ from allocator.domain.problem import (
     Tenants,
 )
 from allocator.engine.decided import Decision
-from allocator.options.colocation.secondary_jobs import option_at
 from allocator.options.instance_building import CompiledRound, compile_round
 from allocator.options.option_table import OptionTable
 from allocator.options.quotas import quota_table
@@ -570,7 +569,7 @@ def _least_gain(m: OptionTable, decision: Decision) -> Floats:
     The option that a job has may have another value there; `m` are the options of that round.
     """
     old = decision.allocation
-    same = option_at(m, np.arange(len(old.pool)), old.pool, old.gpus)
+    same = m.at(np.arange(len(old.pool)), old.pool, old.gpus)
     alone = (same >= 0) & (old.primary < 0)
     now = np.where(alone, np.append(m.value, 0.0)[same], decision.witness.value)
     return np.where(old.pool >= 0, now + ROUNDING * np.maximum(1.0, np.abs(now)), 0.0)

@@ -42,7 +42,7 @@ from allocator.policies.reserving import find_due_starts
 from allocator.valuation import requested_rate
 from formulations.lookahead.list_schedule import Uses, list_schedule
 from formulations.model import linear
-from formulations.model.block import Block
+from formulations.model.linear import Block
 
 DIGITS = 1  # of seconds in a plan
 LIMITS = (linear.CAPACITY, linear.REQUESTED, *kinds_of(BUDGET, QUOTA))
@@ -92,17 +92,27 @@ def forecast(plan: Decision, trusts_assumed: bool = False) -> Forecast:
 
     Nothing is said of a job whose speed is assumed, unless `trusts_assumed`.
     """
-    round_ = plan.round
-    m = plan.round.option_table
-    jobs = round_.problem.jobs
-    option = plan.chosen
+    m, jobs, option = plan.round.option_table, plan.round.problem.jobs, plan.chosen
     run, start = np.full((2, len(jobs)), np.nan)
     position = np.zeros(len(jobs), np.int64)
     on = np.flatnonzero(plan.allocation.pool >= 0)
     with np.errstate(divide="ignore"):
         run[on] = m.pause_s[option[on]] + jobs.remaining_work[on] / plan.witness.rate[on]
     run[np.isinf(run)] = np.nan
-    ends = on[np.isfinite(run[on])]
+    if len(on) < len(jobs):
+        _schedule_waiting(plan, position, option, start, run)
+    note = _explain_silence(plan, option, run, trusts_assumed)
+    silent = np.array([text != "" for text in note], bool)
+    start[silent] = run[silent] = np.nan
+    return _with_ranges(plan, position, option, start, run, note)
+
+
+def _schedule_waiting(
+    plan: Decision, position: Ints, option: Ints, start: Floats, run: Floats
+) -> None:
+    """Write what is expected of the jobs that got nothing, as GPUs of others become free."""
+    round_, m, jobs = plan.round, plan.round.option_table, plan.round.problem.jobs
+    ends = np.flatnonzero(np.isfinite(run))
     order = _waiting_order(plan)
     for kept in (False, True):
         waiting, first = _candidates(plan, order)
@@ -127,14 +137,9 @@ def forecast(plan: Decision, trusts_assumed: bool = False) -> Forecast:
     begin = np.where(earlier, promised, begin)
     taken = np.append(waiting, -1)[which]
     able = np.isfinite(begin)
-    who = order[able]
-    taken = taken[able]
+    who, taken = order[able], taken[able]
     start[who], option[who], position[who] = begin[able], taken, np.arange(1, len(who) + 1)
     run[who] = m.pause_s[taken] + jobs.remaining_work[who] / m.rate[taken]
-    note = _explain_silence(plan, option, run, trusts_assumed)
-    silent = np.array([text != "" for text in note], bool)
-    start[silent] = run[silent] = np.nan
-    return _with_ranges(plan, position, option, start, run, note)
 
 
 def _with_ranges(

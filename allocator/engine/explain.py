@@ -33,12 +33,12 @@ from allocator.engine.reasons import price_to_beat
 from allocator.errors import Infeasible, NoPlanInTime
 from allocator.options.configure import job_number
 from allocator.options.instance_building import CompiledRound
-from allocator.performance.modes import choose_modes
+from allocator.performance.lost_time import choose_modes
 from allocator.performance.pipelines import due
 from allocator.performance.sizes import describe_expected_work
+from allocator.policies.base import name_of
 from allocator.policies.hard_rules import usage_cost
 from allocator.policies.mip import marginal, mip
-from allocator.policies.registry import name_of
 from allocator.solvers import registry as solvers
 
 SHOWN = 8  # options and losers listed at most

@@ -45,12 +45,10 @@ from allocator.engine.causes import (
 )
 from allocator.engine.decided import Decision
 from allocator.engine.placement.fragments import Fragments, name_shape
-from allocator.options.colocation.secondary_jobs import option_at
 from allocator.options.instance_building import CompiledRound
 from allocator.options.node_needs import NONE
 from allocator.options.option_table import OptionTable, find_blocked_jobs
 from allocator.options.quotas import quota_table
-from allocator.performance.gpu_types import allowed_types
 from allocator.performance.table import RateTable
 from allocator.policies.hard_rules import (
     BUDGET,
@@ -66,7 +64,7 @@ from allocator.policies.hard_rules import (
 )
 from allocator.valuation.prices import gpu_prices
 from formulations.model import linear
-from formulations.model.block import Block
+from formulations.model.linear import Block
 
 # A job that offers exactly the price pays it; prices are exact to about this share of a value.
 PAYS = -1e-5
@@ -102,10 +100,12 @@ def find_reasons(
     problem = round_.problem
     m = round_.option_table
     better = is_better(round_, chosen)
-    price = usage_cost(round_, decision.prices)
     wants = _has_option(m, better, len(chosen)) | (chosen < 0)
     if whose is not None:
         wants &= whose
+    if not wants.any():
+        return [None] * len(chosen), [None] * len(chosen)
+    price = usage_cost(round_, decision.prices)
     flags, pays_price, fitting = _flag_codes(round_, chosen, better, m.value - price)
     blocked = _best_options(m.job, np.where(fitting, m.value, -np.inf), len(chosen))
     if fragments is None:
@@ -257,7 +257,7 @@ def _has_matching_type(round_: CompiledRound) -> Bools:
     known[RateTable.of(problem).unrated] = True
     there = np.zeros(len(problem.gpu_types), bool)
     there[problem.pools.gpu_type] = True
-    matching: Bools = np.any(allowed_types(problem) & known[problem.jobs.model] & there, axis=1)
+    matching: Bools = np.any(problem.allowed_types & known[problem.jobs.model] & there, axis=1)
     return matching
 
 
@@ -318,7 +318,7 @@ def _write_sentences(
     value, price = offered.tolist(), needed.tolist()
     # the option that each job gets without its cause, and the dollars per hour that the plan leaves
     gets = np.arange(len(jobs)), found.pool, found.gpus
-    missed = option_at(m, *gets) if "quota" in codes else best
+    missed = m.at(*gets) if "quota" in codes else best
     left = max(0.0, problem.budget_per_hour - np.append(m.cost, 0.0)[chosen].sum())
 
     @cache

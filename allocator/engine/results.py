@@ -31,7 +31,7 @@ from allocator.options.instance_building import CompiledRound
 from allocator.options.kept.leaving import seconds_left
 from allocator.options.kept.reservations import describe_reservation, find_moments
 from allocator.performance.batched import KINDS
-from allocator.performance.modes import choose_modes
+from allocator.performance.lost_time import choose_modes
 from allocator.performance.speed import believed_speeds
 from allocator.performance.table import RateTable
 from allocator.policies.base import Proposal

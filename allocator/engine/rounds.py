@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from allocator.domain.rules.snapshot_rules import validate
 from allocator.engine.decision import decide_next_round
-from allocator.policies.registry import AnyPolicy, name_of
+from allocator.policies.base import AnyPolicy, name_of
 from allocator.problem import Problem as UserProblem
 from allocator.solvers.base import SolveLimits
 from allocator.solvers.effort import GAP

@@ -17,8 +17,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from allocator.errors import UsageError
-from allocator.executors.errors import NotNow
 from allocator.io.plans import sync_folder
+from allocator.loop.executor import NotNow
 from allocator.objects import Json, Record
 
 LOCK_WAIT_S = 30.0

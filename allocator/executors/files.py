@@ -20,12 +20,18 @@ from dataclasses import replace
 
 from allocator.clusters.adapter import Capabilities
 from allocator.executors.allocation import STOP, OpenAllocation
-from allocator.executors.errors import find_shared
-from allocator.executors.ledger import select_settings
 from allocator.executors.ledger_executor import SettingsExecutor, observe_ending
 from allocator.executors.report import SETTINGS_FILE, parse_reported
 from allocator.io.tables.limited_reader import as_storable_text, read_json
-from allocator.loop.executor import ENDED, REPORTED, ColocatedAllocation, Observation, Order, Phase
+from allocator.loop.executor import (
+    ENDED,
+    REPORTED,
+    ColocatedAllocation,
+    Observation,
+    Order,
+    Phase,
+    find_shared,
+)
 from allocator.objects import Json
 
 OBSERVATION = "observation.json"
@@ -55,7 +61,7 @@ class FilesExecutor(SettingsExecutor):
 
     def _create(self, order: Order) -> None:
         order = replace(order, beside=find_shared(order, self._is_alive))
-        self.ledger.create(order, {SETTINGS_FILE: select_settings(order)})
+        self.ledger.create(order, {SETTINGS_FILE: order.settings})
 
     def _is_alive(self, other: ColocatedAllocation) -> bool:
         one = self.ledger.read(other.job_id, other.generation)

@@ -41,7 +41,7 @@ from allocator.executors.allocation import ORDER, STOP, OpenAllocation
 from allocator.executors.disk import hold_lock, write_json
 from allocator.executors.report import SETTINGS_FILE
 from allocator.io.tables.limited_reader import read_json
-from allocator.loop.executor import SETTINGS, Identity, Order, StaleOrder, WrongState
+from allocator.loop.executor import Identity, Order, StaleOrder, WrongState
 from allocator.objects import Json, Record
 
 ACKNOWLEDGED = "acknowledged.json"
@@ -267,11 +267,6 @@ class Ledger:
         with suppress(FileNotFoundError):
             os.rename(place, gone)
             shutil.rmtree(gone, ignore_errors=True)
-
-
-def select_settings(order: Order) -> dict[str, str]:
-    """Return the settings with which an order starts its job."""
-    return {name: order.environment[name] for name in SETTINGS if name in order.environment}
 
 
 def file_name(job_id: str) -> str:

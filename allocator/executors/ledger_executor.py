@@ -34,10 +34,9 @@ from allocator.executors.allocation import (
     OpenAllocation,
     build_unstarted_ending,
 )
-from allocator.executors.errors import NotNow
-from allocator.executors.ledger import Ledger, select_settings
+from allocator.executors.ledger import Ledger
 from allocator.io.tables.private_folders import refuse_foreign
-from allocator.loop.executor import Identity, NodeStatus, Observation, Order, Phase
+from allocator.loop.executor import Identity, NodeStatus, NotNow, Observation, Order, Phase
 from allocator.objects import Json, Record
 
 GRACE_S = 60.0
@@ -303,7 +302,7 @@ class SupervisedExecutor(SettingsExecutor):
         self.ledger.job_folder(order.job_id).mkdir(mode=0o700, exist_ok=True)
         self.ledger.create(
             order,
-            {report.SETTINGS_FILE: select_settings(order), **files},
+            {report.SETTINGS_FILE: order.settings, **files},
             grace_s=self.grace_s,
             base=self._find_base(order),
             marker=secrets.token_hex(16),

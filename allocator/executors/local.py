@@ -32,7 +32,6 @@ from allocator.executors.allocation import (
     build_ending_without_work,
 )
 from allocator.executors.disk import is_locked
-from allocator.executors.errors import NotNow, find_shared
 from allocator.executors.ledger_executor import (
     GRACE_S,
     PACKAGES,
@@ -41,7 +40,7 @@ from allocator.executors.ledger_executor import (
 )
 from allocator.executors.supervision import supervisor
 from allocator.executors.supervision.processes import Process, find_orphans, kill_all, read_boot_id
-from allocator.loop.executor import Observation, Order
+from allocator.loop.executor import NotNow, Observation, Order, find_shared
 from allocator.objects import Json
 
 SHARE_TOLERANCE = 1e-6  # that sums of shares may exceed 1 by

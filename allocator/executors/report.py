@@ -8,7 +8,7 @@ Work is in the job's own unit (steps, samples), counted from its very first star
 replaced each time. After the two numbers there may be fields `name=value`, those of REPORTED:
 
     noise_scale                               gradient noise scale, in samples
-    small_batch, small_norm2, batch, norm2    what it follows from: formulations/gradient_noise.py
+    small_batch, small_norm2, batch, norm2    what it follows from: formulations/training_step.py
     loss, loss_at                             loss of the training, and the work done in all at
                                               which it was seen; default: the work done
 
@@ -27,7 +27,7 @@ from typing import NamedTuple
 
 from allocator.io.tables.limited_reader import read_json, read_start
 from allocator.loop.executor import REPORTED
-from formulations.gradient_noise import compute_efficiency
+from formulations.training_step import compute_efficiency
 
 SETTINGS_FILE = "settings.json"  # in the folder of an allocation
 MOST_BYTES = 400  # of a report that are read

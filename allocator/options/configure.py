@@ -26,9 +26,8 @@ from allocator.domain.problem import Bools, Floats, Ints, Market, Problem, State
 from allocator.errors import Infeasible, Relaxation, UsageError
 from allocator.options.option_table import list_sizes
 from allocator.performance import batched
-from allocator.performance.gpu_types import allowed_types
 from allocator.performance.knee import front, knee
-from allocator.performance.pauses import restart_s
+from allocator.performance.lost_time import restart_s
 from allocator.performance.profiling import plan
 from allocator.performance.sizes import estimate_sizes
 from allocator.performance.speed import MEASURED, believed_speeds
@@ -212,7 +211,7 @@ def _tried(problem: Problem, j: int) -> tuple[Ints, Ints, Ints, Ints]:
     rates = problem.rates
     table = RateTable.of(problem)
     model = jobs.model[j]
-    types = allowed_types(problem)[j]
+    types = problem.allowed_types[j]
     found: list[tuple[int, int, int, int]] = []
     for p in np.flatnonzero(types[pools.gpu_type]).tolist():
         most = min(int(jobs.max_gpus[j]), int(pools.gpus[p]), int(table.largest[model]))

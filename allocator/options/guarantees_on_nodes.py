@@ -18,7 +18,7 @@ from allocator.options.staying import Staying
 from allocator.solvers import registry
 from allocator.solvers.base import SolveLimits, Termination
 from formulations.model.linear import LinearModel, RowFamily
-from formulations.model.ragged import ragged
+from formulations.model.sparse_rows import ragged
 from formulations.placement.exact import place_options
 from formulations.placement.holes import Need, Place
 

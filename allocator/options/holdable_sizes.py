@@ -18,8 +18,6 @@ class HoldableSizes:
     def __init__(self, problem: Problem) -> None:
         self._problem = problem
         jobs = problem.jobs
-        if not len(problem.nodes):
-            return
         self._wishes, wish = np.unique(np.array(jobs.placement, str), return_inverse=True)
         pod = jobs.gpus_per_pod
         needs = np.stack([jobs.cpus_per_gpu, jobs.host_memory_gb_per_gpu, wish, pod], axis=1)
@@ -37,8 +35,6 @@ class HoldableSizes:
             Whether the size has spread shapes.
         """
         nodes = self._problem.nodes
-        if not len(nodes) or not self._problem.has_nodes[pool]:
-            return np.ones(len(job), np.bool_)
         mine = np.flatnonzero((nodes.pool == pool) & (nodes.state == UP))
         most: Ints = np.zeros(len(job), np.int64)
         fewest = self._problem.fewest_nodes(job, np.full(len(job), pool), gpus)

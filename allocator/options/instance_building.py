@@ -23,7 +23,6 @@ from allocator.options.colocation.running_pairs import list_candidate_pairs
 from allocator.options.colocation.secondary_jobs import (
     PairOffer,
     add_colocated_options,
-    option_at,
 )
 from allocator.options.colocation.several_primaries import Groups, list_groups
 from allocator.options.kept.headroom import headroom_rows
@@ -35,16 +34,14 @@ from allocator.options.option_table import OptionTable, option_table
 from allocator.options.quotas import job_rows, lending, quota_table
 from allocator.options.repairs import find_mandatory_jobs, repairs
 from allocator.options.staying import Staying
-from allocator.performance.modes import number_rows
+from allocator.performance.lost_time import number_rows
 from allocator.performance.sizes import estimate_sizes
 from formulations.colocation.kind_prices import Terms
-from formulations.model.block import Block
 from formulations.model.dominance import find_needed_options
 from formulations.model.instance import Instance
-from formulations.model.linear import AT_MOST_ONE, COLOCATION, LinearModel
-from formulations.model.ragged import begins_run, ragged
-from formulations.model.rows import list_blocks
-from formulations.model.single_round import build_model
+from formulations.model.linear import AT_MOST_ONE, COLOCATION, Block, LinearModel
+from formulations.model.single_round import build_model, list_blocks
+from formulations.model.sparse_rows import begins_run, ragged
 from formulations.objectives.context import Offer
 from formulations.placement.holes import Need
 
@@ -175,7 +172,7 @@ class CompiledRound:
         """Return the columns in which jobs hold GPUs of a pool by themselves, (n,), -1 = none."""
         column = np.full(len(self.option_table) + 1, -1)
         column[self.option] = np.arange(len(self.option))
-        return column[option_at(self.option_table, job, pool, gpus)]
+        return column[self.option_table.at(job, pool, gpus)]
 
     def unchanged_choice(self) -> Ints:
         """Return the choice that changes nothing: running jobs keep their GPUs, all others wait.
@@ -363,9 +360,9 @@ def compile_round(
     """
     problem = estimate_sizes(problem)
     exclusive = option_table(problem)
-    asked = Groups.of(problem, ()) if groups is None else groups
     if not can_colocate(problem):
-        return _compile(problem, exclusive, prunes, shares, asked)
+        return _compile(problem, exclusive, prunes, shares, groups)
+    asked = Groups.of(problem, ()) if groups is None else groups
     if shares != PairOffer.PROFITABLE:
         if shares == PairOffer.ALL:
             pairs = list_candidate_pairs(problem, exclusive)
@@ -428,19 +425,20 @@ def _compile(
     exclusive: OptionTable,
     prunes: bool,
     shares: PairOffer,
-    groups: Groups,
+    groups: Groups | None,
     primaries: Ints | None = None,
 ) -> CompiledRound:
     """Build the round; options `primaries` are never left out, as pairs may be added to them."""
-    full = add_colocated_options(problem, exclusive, shares, groups)
+    full = exclusive
+    if groups or (problem.jobs.secondary >= 0).any():
+        asked = groups or Groups.of(problem, ())
+        full = add_colocated_options(problem, exclusive, shares, asked)
     mended = repairs(problem, full)
     whole = _instance(problem, full, mended)
     can_be_primary = np.zeros(len(full), bool)
     if primaries is not None:
         can_be_primary[
-            option_at(
-                full, exclusive.job[primaries], exclusive.pool[primaries], exclusive.gpus[primaries]
-            )
+            full.at(exclusive.job[primaries], exclusive.pool[primaries], exclusive.gpus[primaries])
         ] = True
     option = (
         np.flatnonzero(find_needed_options(whole, can_be_primary))
@@ -460,7 +458,7 @@ def _instance(problem: Problem, full: OptionTable, mended: Repairs) -> Instance:
     mandatory = find_mandatory_jobs(problem, full, mended.released)
     secondary, k = np.nonzero(full.primaries["job"] >= 0)
     member = full.primaries[secondary, k]
-    needed = option_at(full, member["job"], full.pool[secondary], member["gpus"])
+    needed = full.at(member["job"], full.pool[secondary], member["gpus"])
     return Instance(
         value=full.value,
         start=full.start,
@@ -484,7 +482,7 @@ def _instance(problem: Problem, full: OptionTable, mended: Repairs) -> Instance:
         tenants=tenants.tenant,
         zones=problem.pools.zones,
         rules=(
-            *headroom_rows(problem, mandatory, full),
+            *(headroom_rows(problem, mandatory, full) if len(problem.interactive) else ()),
             *reservation_rows(problem, mandatory, full),
             *leaving_rows(problem, full),
             *job_rows(problem, full),
@@ -508,7 +506,7 @@ def _find_takeovers(problem: Problem, full: OptionTable) -> Ints:
     option, h = kept[at], order[k]
     leaves = ~(full.primaries["job"][option] == h[:, None]).any(axis=1)
     option, h = option[leaves], h[leaves]
-    held = option_at(full, h, jobs.pool[h], jobs.gpus[h])
+    held = full.at(h, jobs.pool[h], jobs.gpus[h])
     return np.stack([option, held])[:, held >= 0]
 
 

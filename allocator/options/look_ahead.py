@@ -15,7 +15,7 @@ from allocator.domain.objectives import parse_objectives
 from allocator.domain.problem import Ints, State
 from allocator.options.announced_capacity import fixed_gpus, prices_ahead
 from allocator.options.instance_building import CompiledRound
-from allocator.performance.pauses import restart_s
+from allocator.performance.lost_time import restart_s
 from allocator.valuation import build_context
 from allocator.valuation.prices import added_prices
 from formulations.horizon.intervals import Horizon

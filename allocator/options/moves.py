@@ -8,10 +8,10 @@ import numpy as np
 
 from allocator.domain.problem import Bools, Problem
 from allocator.options.option_table import OptionTable, find_locked_jobs, is_allowed_option
-from allocator.performance.pauses import restart_s
+from allocator.performance.lost_time import restart_s
 from allocator.performance.table import RateTable
 from allocator.valuation import build_context, option_values
-from formulations.model.ragged import starts
+from formulations.model.sparse_rows import starts
 from formulations.objectives import interval
 from formulations.objectives.context import Offer
 

@@ -1,7 +1,7 @@
 """The option table: every option of every job as parallel arrays.
 
 An option is a pool and a number of GPUs, with its speed, pause, value and cost. Of the ways to keep
-its workers in step it has the best (allocator/performance/modes.py). Where rates.csv has
+its workers in step it has the best (allocator/performance/lost_time.py). Where rates.csv has
 the speed of a size on more nodes than it needs, a job that is not packed has one more option for
 each such number of nodes. A running job can
 always keep what it holds as long as a rate is known. A job that may not stay on its nodes can move
@@ -22,13 +22,11 @@ from allocator.domain.problem import Bools, Floats, Ints, Market, Problem, State
 from allocator.domain.size_rule import EVERY_NODES, named_sizes, sizes_by_rule
 from allocator.options.holdable_sizes import HoldableSizes
 from allocator.options.staying import Staying
-from allocator.performance.gpu_types import allowed_types
-from allocator.performance.modes import choose_modes
-from allocator.performance.pauses import restart_s
+from allocator.performance.lost_time import choose_modes, restart_s
 from allocator.performance.table import RateTable
 from allocator.valuation import build_context, option_values
 from allocator.valuation.prices import gpu_prices
-from formulations.model.ragged import ragged, starts
+from formulations.model.sparse_rows import ragged, starts
 from formulations.objectives import interval
 from formulations.objectives.context import Offer
 
@@ -110,6 +108,23 @@ class OptionTable:
         """Return the jobs on whose GPUs the job of option o would run."""
         return [h for h in self.primaries[o]["job"].tolist() if h >= 0]
 
+    def at(self, job: Ints, pool: Ints, gpus: Ints) -> Ints:
+        """Find each job's option with its own GPUs at that pool and size, (n,), -1 = none.
+
+        It is what the job holds, or else the packed shape.
+        """
+        if not len(job):
+            return job
+        own = np.flatnonzero((self.primary < 0) & ((self.nodes == 0) | self.keep))
+        if not len(own):
+            return np.full(len(job), -1)
+        pools = int(max(self.pool.max(), pool.max(initial=0))) + 1
+        span = int(max(self.gpus.max(), gpus.max(initial=0))) + 1
+        key = (self.job[own] * pools + self.pool[own]) * span + self.gpus[own]
+        wanted = (job * pools + pool) * span + gpus
+        k = np.minimum(np.searchsorted(key, wanted), len(key) - 1)
+        return np.where(key[k] == wanted, own[k], -1)
+
     def __len__(self) -> int:
         return len(self.job)
 
@@ -157,8 +172,8 @@ def option_table(problem: Problem) -> OptionTable:
     settled = staying.stays | staying.homeless
     able_to_run = ~find_blocked_jobs(problem)
     free = able_to_run & ~find_locked_jobs(problem)
-    holdable = HoldableSizes(problem)
-    types = allowed_types(problem)
+    holdable = HoldableSizes(problem) if len(problem.nodes) else None
+    types = problem.allowed_types
     shape = held_shapes(problem)
     is_known = ~(staying.assumed | staying.homeless)
     most = np.minimum(jobs.max_gpus, table.largest[jobs.model]) if len(jobs) else jobs.max_gpus
@@ -173,7 +188,8 @@ def option_table(problem: Problem) -> OptionTable:
         other = settled_gpus[owner] != gpus
         if table.has_shapes:  # whether a job of unknown nodes would change its shape is not known
             other |= (shape[owner] != nodes) & is_known[owner]
-        other &= holdable.find(p, owner, gpus, nodes, shaped)
+        if holdable and problem.has_nodes[p]:
+            other &= holdable.find(p, owner, gpus, nodes, shaped)
         found.append((owner[other], np.full(int(other.sum()), p), gpus[other], nodes[other]))
     held = np.flatnonzero(stays & able_to_run)
     held = held[jobs.gpus[held] <= pools.gpus[jobs.pool[held]]]
@@ -305,7 +321,7 @@ def is_allowed_option(problem: Problem, job: Ints, pool: Ints, gpus: Ints) -> Bo
         if pools.market[p] == Market.SPOT:
             most = np.minimum(most, jobs.max_spot_gpus).astype(np.int64)
         able = np.unique(job[mine])
-        able = able[allowed_types(problem)[able, pools.gpu_type[p]]]
+        able = able[problem.allowed_types[able, pools.gpu_type[p]]]
         owner, sizes = list_sizes(problem, able, p, most[able])
         may[mine] = np.isin(job[mine], owner[sizes == jobs.gpus[owner]])
     return may

@@ -18,8 +18,8 @@ import numpy as np
 from allocator.domain.problem import Bools, Floats, Ints, Problem, State
 from allocator.options.guarantees_on_nodes import GuaranteesOnNodes
 from allocator.options.option_table import OptionTable, find_locked_jobs
-from formulations.model.block import Block
 from formulations.model.guarantee import JobSizes, Limits, usable_guarantee
+from formulations.model.linear import Block
 from formulations.objectives.interval import HOUR
 
 MAX_JOBS = "max_jobs"  # kind of the rows of R72

@@ -69,7 +69,8 @@ def repairs(problem: Problem, option_table: OptionTable) -> Repairs:
         limit = forced
     mandatory = find_mandatory_jobs(problem, option_table, released)
     quotas = quota_table(problem)
-    messages += headroom.repairs(problem, mandatory)
+    if len(problem.interactive):
+        messages += headroom.repairs(problem, mandatory)
     usable = usable_guarantees(problem, quotas, option_table)
     messages += lending_messages(quotas, lending(problem, quotas, usable, mandatory))
     return Repairs(released, limit, usable, tuple(messages))

@@ -52,13 +52,13 @@ class Staying:
         for known, answer in _last:
             if known is problem:
                 return answer
-        placed = problem.placements
+        placed, held = problem.placements, dict[int, tuple[Place, ...]]()
         if problem.has_nodes.any():
             placed = _assume_firm(problem)
         stays = _find_known(problem, placed)
         known_stays = stays.copy()
-        held = by_job(placed)
         if problem.has_nodes.any():
+            held = by_job(placed)
             both = (_find_unknown(problem, False), _find_unknown(problem, True))
             unknown = [j for jobs in both for j in jobs if j not in held]
             stays[_fit(NodeNeeds(problem), unknown, stays, held)] = False

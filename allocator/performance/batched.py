@@ -32,8 +32,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from allocator.domain.problem import Bools, Floats
-from formulations.gradient_accumulation import combine_overlapping_times
-from formulations.gradient_noise import compute_efficiency
+from formulations.training_step import combine_overlapping_times, compute_efficiency
 
 Parameters = Mapping[str, float] | Mapping[str, Floats]
 # batches tried in each size, evenly in their logarithm; half of them multiples of the size

@@ -9,7 +9,6 @@ from __future__ import annotations
 import numpy as np
 
 from allocator.domain.problem import Floats, Ints, Problem
-from allocator.performance.gpu_types import allowed_types
 from allocator.performance.table import RateTable
 from formulations.deadlines.pipelines import split_deadlines
 
@@ -56,7 +55,7 @@ def least_seconds_left(problem: Problem, job: Ints) -> Floats:
     jobs = problem.jobs
     pools = problem.pools
     table = RateTable.of(problem)
-    types = allowed_types(problem)[job]
+    types = problem.allowed_types[job]
     listed = jobs.sizes[job]
     fastest = np.zeros(len(job))
     for p in range(len(pools)):

@@ -25,7 +25,7 @@ import numpy as np
 from allocator.domain.problem import Bools, Curves, Floats, Ints, Pools, Problem, Rates
 from allocator.domain.schema.columns import ASSUMED_RATE, MOST_GPUS
 from allocator.performance import batched, curves as formulas
-from formulations.model.ragged import ragged
+from formulations.model.sparse_rows import ragged
 
 SPAN = MOST_GPUS + 1  # sizes of one (model, gpu_type) occupy one span of the sorted key
 NODES = 1 << 20  # shapes of one size occupy so many numbers of the sorted key
@@ -306,3 +306,18 @@ class _Sizes:
 
 
 _last: list[tuple[Rates, Curves, int, int, RateTable]] = []
+
+
+def slowest_rate(problem: Problem, gpus: Ints) -> Floats:
+    """Return the rate of each job at so many GPUs on its slowest allowed type of the pools, (J,).
+
+    It is nan for a job that has no rate on any of them.
+    """
+    table, pools, types = RateTable.of(problem), problem.pools, problem.allowed_types
+    out = np.full(len(problem.jobs), np.nan)
+    for t in np.unique(pools.gpu_type):
+        # the maximum is nan if any memory is unknown
+        memory_gb = pools.memory_gb[pools.gpu_type == t].max()
+        rate, _ = table.rate(problem.jobs.model, np.full(len(gpus), t), gpus, memory_gb)
+        out = np.where(types[:, t] & (rate > 0), np.fmin(out, rate), out)
+    return out

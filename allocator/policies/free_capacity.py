@@ -1,8 +1,8 @@
 """Free capacity under every hard rule while a plan is filled job by job.
 
-The rules are the rows of the round's model (formulations/model/rows.py). Heuristics read single
-numbers thousands of times in a round. They read them through `array.data`, whose items are plain
-Python numbers. That costs a tenth of numpy scalars, and options that are never read are not
+The rules are the rows of the round's model (formulations/model/single_round.py). Heuristics read
+single numbers thousands of times in a round. They read them through `array.data`, whose items are
+plain Python numbers. That costs a tenth of numpy scalars, and options that are never read are not
 converted.
 """
 

@@ -1,7 +1,7 @@
 """The hard rules as users know them: names, where each is set, and which options break it.
 
-The rows themselves are those of formulations/model/rows.py, here over all options of a round
-(`CompiledRound.rows`), and not only over those that a best plan may need.
+The rows themselves are those of formulations/model/single_round.py, here over all options of a
+round (`CompiledRound.rows`), and not only over those that a best plan may need.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from allocator.domain.problem import Bools, Floats, Ints
 from allocator.options.instance_building import CompiledRound
 from allocator.options.quotas import MAX_JOBS
 from formulations.model import linear
-from formulations.model.block import Block
+from formulations.model.linear import Block
 
 BUDGET = "budget"
 QUOTA = "quota"

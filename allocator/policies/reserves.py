@@ -5,9 +5,9 @@ For the sets of pools g = 1, 2, ... in turn, all GPUs first, then as quotas.csv 
     E_g = max( 0, min sum_{o in g} k_o x_o - limit_g )
     s.t.  sum_{o in h} k_o x_o <= limit_h + E_h for h < g; all rules but those of h >= g
 
-limit_g are the GPUs that are lent (formulations/model/rows.py, `lending`). So a plan exists with
-these E wherever one exists without reserves, and no plan takes less of the first set, nor then of
-the second, and so on.
+limit_g are the GPUs that are lent (formulations/model/single_round.py, `lending`). So a plan exists
+with these E wherever one exists without reserves, and no plan takes less of the first set, nor then
+of the second, and so on.
 """
 
 from __future__ import annotations

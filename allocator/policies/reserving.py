@@ -50,7 +50,7 @@ from allocator.options.kept.reservations import count_kept
 from allocator.options.node_needs import NONE, NodeNeeds, by_job
 from allocator.options.staying import Staying
 from allocator.policies.free_capacity import FreeCapacity
-from formulations.model.ragged import begins_run
+from formulations.model.sparse_rows import begins_run
 from formulations.placement.holes import Place
 
 TRIED = 20  # most jobs for each pool that are looked at

@@ -19,7 +19,7 @@ from sqlalchemy import Connection
 
 from allocator.domain.findings import Findings, did_you_mean, quote, suggest_setting
 from allocator.domain.problem import Bools, Problem
-from allocator.domain.rules.spread_rules import count_fewest_nodes, find_largest_nodes
+from allocator.domain.rules.rate_rules import count_fewest_nodes, find_largest_nodes
 from allocator.domain.schema.colocation import split_names
 from allocator.domain.schema.columns import ASSUMED_RATE, CONFIG, CONFIG_TABLES, MOST_GPUS, TABLES
 from allocator.domain.settings import settings
@@ -30,9 +30,18 @@ from allocator.performance import batched
 from allocator.performance.fit.feedback import Estimate
 from allocator.performance.fit.learned_noise import LearnedNoise
 from allocator.queue.database import schema
-from allocator.queue.database.bulk import as_columns, execute, execute_many, insert, query
+from allocator.queue.database.rows import (
+    as_columns,
+    as_rows,
+    execute,
+    execute_many,
+    insert,
+    query,
+    to_cells,
+    to_sql,
+    values_of,
+)
 from allocator.queue.database.schema import OPEN, pools
-from allocator.queue.database.values import as_rows, to_cells, to_sql, values_of
 from allocator.queue.node_space import count_gpus
 
 HOME: Mapping[str, sa.Table] = {
@@ -54,7 +63,7 @@ SLOWDOWNS = "slowdowns"  # key of the table meta: estimates and corrected rows o
 UNRATED = "unrated"  # key of the state of a learned rate: its model has no given rate
 LearnedRate = tuple[str, str, int, float | None, Json]
 """Model, GPU type, GPUs, work per second (None: too little is known) and what is remembered."""
-Columns = dict[str, list[Any]]  # values by column, as in database/values.py
+Columns = dict[str, list[Any]]  # values by column, as in database/rows.py
 _NAMES = {
     file: [c.name for c in TABLES[file].columns if c.name in home.c] for file, home in HOME.items()
 }

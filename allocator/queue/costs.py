@@ -23,7 +23,7 @@ from sqlalchemy import Connection
 from allocator.domain.records import USER
 from allocator.domain.times import month_start_s
 from allocator.objects import Json, Record
-from allocator.queue.database.bulk import query, query_of
+from allocator.queue.database.rows import query, query_of
 from allocator.queue.database.schema import DEFAULT_TENANT
 
 HOUR = 3600.0

@@ -21,7 +21,7 @@ from sqlalchemy import Connection
 
 from allocator.domain.problem import Ints
 from allocator.domain.schema.colocation import join_names, split_names
-from allocator.queue.database.bulk import execute_many, insert, query, query_of
+from allocator.queue.database.rows import execute_many, insert, query, query_of
 from allocator.queue.database.schema import OPEN, allocations
 
 

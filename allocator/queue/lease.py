@@ -15,8 +15,8 @@ from dataclasses import astuple, dataclass, replace
 from sqlalchemy import Connection
 
 from allocator.errors import AllocatorError
-from allocator.queue.database.bulk import execute, query
 from allocator.queue.database.connection import QueueDatabase
+from allocator.queue.database.rows import execute, query
 from allocator.queue.errors import LeaseLost
 
 _READ = "SELECT holder, token, ttl_s, expires_s FROM lease"

@@ -16,7 +16,7 @@ from sqlalchemy import Connection
 from allocator.domain.problem import Floats, Placements, Problem
 from allocator.loop.executor import NodePart
 from allocator.objects import Json, Record
-from allocator.queue.database.bulk import query
+from allocator.queue.database.rows import query
 from allocator.queue.database.schema import OPEN
 
 TOLERANCE = 1e-6  # CPUs, GB and shares of a GPU that sums may miss by

@@ -22,7 +22,7 @@ from allocator.domain.schema.columns import LEVELS, NODES
 from allocator.errors import UsageError
 from allocator.objects import Json, Record
 from allocator.queue import cluster_tables
-from allocator.queue.database.bulk import insert, query
+from allocator.queue.database.rows import insert, query
 from allocator.queue.database.schema import OPEN, nodes
 from allocator.queue.jobs.submit import FORMULAS
 from allocator.queue.jobs.verbs import is_storable

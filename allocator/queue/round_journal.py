@@ -12,7 +12,7 @@ from sqlalchemy import Connection
 from allocator.errors import UsageError
 from allocator.objects import Record
 from allocator.queue import lease
-from allocator.queue.database.bulk import execute, execute_many, insert, query
+from allocator.queue.database.rows import execute, execute_many, insert, query
 
 
 @dataclass(frozen=True)

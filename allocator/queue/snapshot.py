@@ -45,16 +45,20 @@ from allocator.domain.snapshot import SEPARATOR, Snapshot, Table
 from allocator.errors import UsageError
 from allocator.objects import Json
 from allocator.queue import cluster_tables
-from allocator.queue.database.bulk import (
+from allocator.queue.database.rows import (
     as_columns,
+    as_rows,
     execute,
     execute_many,
     query,
     query_of,
     read_version,
+    to_cells,
+    to_sql,
+    value_of,
+    values_of,
 )
 from allocator.queue.database.schema import ACTIVE, OPEN, OWNED
-from allocator.queue.database.values import as_rows, to_cells, to_sql, value_of, values_of
 from allocator.queue.holdings import name_primaries
 from allocator.queue.jobs import purged_names, sessions
 from allocator.queue.jobs.submit import OF_JOBS, Submission, build_row
@@ -294,13 +298,18 @@ def _build_received(c: Mapping[str, Sequence[Any]], held_s: Floats) -> dict[str,
     """
     had = list(map(_seconds, c["received"]))
     kinds = sorted({*chain(*had), *c["gpu_type"]} - {None})
-    seconds = np.array([[one.get(kind, 0.0) for kind in kinds] for one in had], ndmin=2)
+    seconds = np.array([[one.get(kind, 0.0) for one in had] for kind in kinds], ndmin=2).T
     now = np.flatnonzero(held_s > 0)
-    seconds[now, [kinds.index(c["gpu_type"][j]) for j in now.tolist()]] += held_s[now]
+    place = {kind: k for k, kind in enumerate(kinds)}
+    seconds[now, [place[c["gpu_type"][j]] for j in now.tolist()]] += held_s[now]
     job, k = np.nonzero(seconds)
-    cells = zip(job.tolist(), k.tolist(), seconds[job, k].tolist(), strict=True)
-    rows = [(c["job_id"][j], kinds[i], s) for j, i, s in cells]
-    return _build_table(RECEIVED, ("job_id", "gpu_type", "seconds"), rows)
+    columns: dict[str, Any] = {
+        "job_id": list(map(c["job_id"].__getitem__, job.tolist())),
+        "gpu_type": list(map(kinds.__getitem__, k.tolist())),
+        "seconds": seconds[job, k],
+    }
+    name = RECEIVED.file
+    return {name: cluster_tables.build_table(name, columns)} if len(job) else {}
 
 
 def _build_placements(

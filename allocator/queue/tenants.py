@@ -16,7 +16,7 @@ from allocator.domain.times import parse_time
 from allocator.errors import UsageError
 from allocator.objects import Json, Record
 from allocator.queue import cluster_tables
-from allocator.queue.database.bulk import execute
+from allocator.queue.database.rows import execute
 from allocator.queue.jobs.verbs import is_storable
 from allocator.queue.snapshot import build_snapshot
 

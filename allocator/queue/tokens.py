@@ -18,7 +18,7 @@ from sqlalchemy import Connection
 
 from allocator.domain.findings import did_you_mean, quote
 from allocator.errors import UsageError
-from allocator.queue.database.bulk import execute, query
+from allocator.queue.database.rows import execute, query
 from allocator.queue.database.schema import ROLES
 from allocator.queue.jobs.verbs import is_storable
 

@@ -22,7 +22,7 @@ from sqlalchemy import Connection
 from allocator.errors import AllocatorError
 from allocator.objects import Record
 from allocator.queue import cluster_tables, round_journal, tokens
-from allocator.queue.database.bulk import query, query_of
+from allocator.queue.database.rows import query, query_of
 from allocator.queue.database.schema import ACTIVE, DEFAULT_TENANT, OPEN
 from allocator.queue.jobs import verbs
 from allocator.server.caller import VIEWER, Caller

@@ -13,7 +13,7 @@ from allocator.domain.workload import Workload
 from allocator.engine.decided import Decision
 from allocator.loop.live_rental import LiveRental
 from allocator.loop.rounds import latest_tick
-from allocator.market import books, gpu_hours
+from allocator.market import books
 from allocator.market.history import History
 from allocator.market.longrun import HOUR
 from allocator.options.node_needs import as_placements, by_job
@@ -53,7 +53,7 @@ class TraceDrivenCluster:
         # dollars of each tenant that are in the books already
         self._booked_dollars = self.world.rented.copy()
         # GPU-hours of the month by tenant, and the GPU-seconds of all jobs that are in them
-        self._month = gpu_hours.MonthlyUse()
+        self._month = books.MonthlyUse()
         self._booked_gpu_s = self.world.attained.copy()
         self._rental = LiveRental()
         self._tick = 0  # number of the next tick
@@ -187,14 +187,14 @@ class TraceDrivenCluster:
 
         Those since the last round count for the month in which they end.
         """
-        if not gpu_hours.is_limited(problem):
+        if not books.limits_gpu_hours(problem):
             return problem
         gpu_s = self.world.attained - self._booked_gpu_s
         self._booked_gpu_s = self.world.attained.copy()
         own = np.bincount(self._problem.jobs.tenant, gpu_s, len(problem.tenants)) / HOUR
         held = dict(zip(problem.tenants.tenant, own.tolist(), strict=True))
-        self._month = gpu_hours.add_held(self._month, problem.now_s, held)
-        return gpu_hours.with_used(problem, self._month)
+        self._month = books.add_gpu_hours(self._month, problem.now_s, held)
+        return books.with_gpu_hours(problem, self._month)
 
     def _read_history(self, since_s: float) -> History:
         """Return the jobs submitted since then, with their sizes as believed."""
@@ -290,9 +290,9 @@ class TraceDrivenCluster:
     def _waits_for_month(self) -> bool:
         """Return whether an open job has to wait for the GPU-hours of the next month."""
         p, a = self._problem, self.world.active
-        if not gpu_hours.is_limited(p):
+        if not books.limits_gpu_hours(p):
             return False
-        tenants = gpu_hours.with_used(p, self._month).tenants
+        tenants = books.with_gpu_hours(p, self._month).tenants
         hours = np.array([tenants.gpu_hours_used, np.zeros(len(tenants))])  # used now, and then
         gpus = (tenants.gpu_hours_per_month - hours) * HOUR / p.interval_s
         now, then = np.pad(gpus, ((0, 0), (0, 1)), constant_values=np.inf)[

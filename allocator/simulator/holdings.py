@@ -18,7 +18,7 @@ from allocator.domain.phases import present_models
 from allocator.domain.problem import Bools, Floats, Ints, Market
 from allocator.domain.workload import Workload
 from allocator.performance.colocated_speed import speeds_with_several
-from allocator.performance.modes import choose_modes
+from allocator.performance.lost_time import choose_modes
 from allocator.performance.table import RateTable
 from allocator.simulator.ground_truth import GroundTruth
 from allocator.simulator.nodes import SimulatedNodes

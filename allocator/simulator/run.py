@@ -13,8 +13,8 @@ from allocator.domain.workload import Workload
 from allocator.engine.decision import decide_round, override_settings
 from allocator.engine.placement.place import place_or_wait, place_plan
 from allocator.loop.rounds import RoundOutcome, run_rounds
-from allocator.policies import registry as policies
-from allocator.policies.registry import AnyPolicy
+from allocator.policies import base as policies
+from allocator.policies.base import AnyPolicy
 from allocator.problem import Problem as UserProblem
 from allocator.simulator.cluster import TraceDrivenCluster
 from allocator.simulator.options import SimulationOptions

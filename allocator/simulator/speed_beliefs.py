@@ -30,7 +30,7 @@ import numpy as np
 from allocator.domain.problem import Curves, Floats, Ints, Rates
 from allocator.performance.fit import feedback
 from allocator.performance.fit.forms import USUAL_C, overhead
-from allocator.performance.modes import choose_modes
+from allocator.performance.lost_time import choose_modes
 from allocator.performance.table import RateTable
 from allocator.simulator import random_numbers
 from allocator.simulator.world import World

@@ -26,7 +26,7 @@ from allocator.domain.phases import find_phases, next_begin
 from allocator.domain.problem import Bools, Floats, Ints, Market
 from allocator.domain.workload import Workload
 from allocator.loop.gpu_places import find_groups, find_unmoved_in_groups
-from allocator.performance.pauses import restart_s
+from allocator.performance.lost_time import restart_s
 from allocator.simulator import random_numbers
 from allocator.simulator.holdings import Holdings
 from allocator.simulator.nodes import DOWN

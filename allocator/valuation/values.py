@@ -9,12 +9,12 @@ import numpy as np
 
 from allocator.domain.objectives import parse_sums
 from allocator.domain.problem import Bools, Floats, Ints, Market, Problem
-from allocator.performance.gpu_types import slowest_rate
+from allocator.performance.lost_time import useful_share
 from allocator.performance.pipelines import due_s
-from allocator.performance.useful import useful_share
+from allocator.performance.table import slowest_rate
 from allocator.valuation import exploring
 from allocator.valuation.prices import added_prices
-from formulations.model.ragged import begins_run
+from formulations.model.sparse_rows import begins_run
 from formulations.objectives import combination
 from formulations.objectives.context import Context, Facts, Offer
 

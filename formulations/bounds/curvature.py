@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 
 from formulations.model.linear import Bools, Floats, Ints
-from formulations.model.ragged import ragged, starts
-from formulations.model.sparse_rows import SparseRows
+from formulations.model.sparse_rows import SparseRows, ragged, starts
 
 DENSE = 150  # up to so many rows a dense matrix costs less
 

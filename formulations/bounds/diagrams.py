@@ -22,7 +22,7 @@ import numpy as np
 
 from formulations.model.choices import Choices
 from formulations.model.linear import Bools, Floats, Ints
-from formulations.model.ragged import begins_run, ragged
+from formulations.model.sparse_rows import begins_run, ragged
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,12 @@
 """The dual of a round with colocated jobs: prices of pools and of the right to a secondary job.
 
 Each option that may have a secondary job has its own row
-(`formulations.model.rows.colocation`). So there are hundreds or thousands of rows, and most of them
-do not bind. The smooth dual (formulations/bounds/smoothing.py) needs memory for the square of their
-number. Here a linear programme over the promising columns gives the prices; the prices of the round
-without secondary jobs say which columns are promising. Columns that the programme lacks are added
-until none is missing (Dantzig and Wolfe 1960). Prices q_r of rows outside the programme follow from
+(`formulations.model.single_round.colocation`). So there are hundreds or thousands of rows, and most
+of them do not bind. The smooth dual (formulations/bounds/smoothing.py) needs memory for the square
+of their number. Here a linear programme over the promising columns gives the prices; the prices of
+the round without secondary jobs say which columns are promising. Columns that the programme lacks
+are added until none is missing (Dantzig and Wolfe 1960). Prices q_r of rows outside the programme
+follow from
 
     q_r = max(0, max_{g on h} v_g - a_g'p - u_g)
 

@@ -21,7 +21,7 @@ from formulations.bounds.lagrangian import Dual, best_columns, minimise_dual, pr
 from formulations.colocation.prices import PairColumns, by_scipy, has_pair_rows, merge_pairs
 from formulations.model.choices import Choices
 from formulations.model.linear import Bools, Floats, Ints
-from formulations.model.ragged import begins_run
+from formulations.model.sparse_rows import begins_run
 from formulations.primal.rounding import BEYOND, fill, repair, round_dual
 
 EPS = 1e-6

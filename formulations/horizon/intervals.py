@@ -21,8 +21,7 @@ from scipy import sparse
 
 from formulations.model.choices import ChoiceModel
 from formulations.model.linear import AT_MOST_ONE, Bools, Floats, Ints, RowFamily
-from formulations.model.ragged import ragged, starts
-from formulations.model.sparse_rows import SparseRows
+from formulations.model.sparse_rows import SparseRows, ragged, starts
 
 INTERVAL = "interval"  # kind of the coupling rows of a horizon model
 ENOUGH = 1.0 - 1e-12  # a job is done when this share of its remaining work is done

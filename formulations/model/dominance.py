@@ -27,7 +27,7 @@ import numpy as np
 
 from formulations.model.instance import Instance
 from formulations.model.linear import LEAVING, Bools, Ints
-from formulations.model.ragged import begins_run
+from formulations.model.sparse_rows import begins_run
 
 
 def find_needed_options(

@@ -11,9 +11,8 @@ from functools import cached_property
 
 import numpy as np
 
-from formulations.model.block import Block
-from formulations.model.linear import Bools, Floats, Ints
-from formulations.model.ragged import starts
+from formulations.model.linear import Block, Bools, Floats, Ints
+from formulations.model.sparse_rows import starts
 
 
 def no_pairs() -> Ints:

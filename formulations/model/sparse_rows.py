@@ -1,4 +1,4 @@
-"""A sparse matrix by row, with the few operations that choices need.
+"""A sparse matrix by row, with the few operations that choices need, and ranges and runs.
 
 Products are numpy sums at first, because scipy takes longer to load than a small decision takes.
 They are scipy's, which is three times as fast, once it is loaded; it is loaded when the products so
@@ -11,15 +11,46 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from formulations.model.linear import Floats, Ints
-from formulations.model.ragged import begins_run, ragged
+from formulations.model.linear import Bools, Floats, Ints
 
 if TYPE_CHECKING:
     from scipy import sparse
+
+
+def ragged(begin: Ints, end: Ints) -> tuple[Ints, Ints]:
+    """Return (i, integer) for all integers of the ranges begin[i] .. end[i], (total,) each.
+
+    end[i] is not part of the range.
+    """
+    length = end - begin
+    owner = np.repeat(np.arange(len(begin)), length)
+    integer = np.repeat(begin - np.cumsum(length) + length, length)
+    integer += np.arange(len(owner))
+    return owner, integer
+
+
+def starts(owner: Ints, count: int) -> Ints:
+    """Return where each of `count` owners begins in an ascending array of owners, (count+1,)."""
+    return np.concatenate([[0], np.cumsum(np.bincount(owner, minlength=count))])
+
+
+def begins_run(*columns: np.ndarray[Any, Any]) -> Bools:
+    """Find the rows that differ from the row before in any of the columns (n,), and the first one.
+
+    Examples
+    --------
+    >>> begins_run(np.array([3, 3, 5, 3])).tolist()
+    [True, False, True, True]
+    """
+    differs = [column[1:] != column[:-1] for column in columns]
+    out = np.ones(len(columns[0]), dtype=np.bool_)
+    out[1:] = np.any(differs, axis=0)
+    return out
+
 
 LOADING = 90_000_000  # entries whose products cost numpy as much extra time as scipy takes to load
 PRODUCTS = 25  # at least so many has a large matrix in a decision

@@ -47,7 +47,7 @@ from __future__ import annotations
 import numpy as np
 
 from formulations.model.linear import Bools, Floats, Ints
-from formulations.model.ragged import ragged, starts
+from formulations.model.sparse_rows import ragged, starts
 from formulations.objectives import Objective
 from formulations.objectives.context import (
     Context,

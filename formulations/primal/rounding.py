@@ -24,7 +24,7 @@ from formulations.bounds.lagrangian import (
 )
 from formulations.model.choices import Choices
 from formulations.model.linear import Bools, Floats, Ints
-from formulations.model.ragged import begins_run
+from formulations.model.sparse_rows import begins_run
 from formulations.primal.moves import Board, Moves
 from formulations.primal.restriction import NearTies, focus_on_near_ties
 

@@ -13,7 +13,7 @@ from allocator.domain.rules.snapshot_rules import validate
 from allocator.domain.snapshot import Snapshot, Table
 from allocator.engine.decision import decide
 from allocator.errors import Infeasible
-from allocator.policies.registry import POLICIES
+from allocator.policies.base import POLICIES
 from allocator.solvers.base import SolveLimits
 
 EXACT = SolveLimits(gap=0.0)

@@ -14,7 +14,7 @@ from second_values import Reading
 from allocator.domain.problem import Problem
 from allocator.engine.decision import decide
 from allocator.errors import Infeasible
-from allocator.policies.registry import POLICIES
+from allocator.policies.base import POLICIES
 from allocator.solvers.base import SolveLimits
 
 EXACT = SolveLimits(gap=0.0)

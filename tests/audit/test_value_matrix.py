@@ -33,7 +33,7 @@ from allocator.engine.decision import decide_round, explain_decision
 from allocator.errors import Infeasible, InvalidInput
 from allocator.options.colocation.secondary_jobs import PairOffer
 from allocator.options.instance_building import CompiledRound, compile_round
-from allocator.policies.registry import POLICIES
+from allocator.policies.base import POLICIES
 from allocator.solvers.base import SolveLimits
 
 GAPS = (0.0, 1e-3)  # asked in turn: the bound of a tiny round is exact whatever gap is asked

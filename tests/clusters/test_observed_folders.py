@@ -20,8 +20,8 @@ from allocator.clusters.adapter import (
     ClusterView,
     ObserveRequest,
     PlannedJob,
+    register_cluster,
 )
-from allocator.clusters.registry import register_cluster
 
 TABLES = {
     "jobs": "job_id model submitted_s remaining_work max_gpus requested_gpus state pool gpus:"

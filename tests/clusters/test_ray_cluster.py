@@ -20,9 +20,9 @@ from ray_cluster import shared_ray
 from waiting import wait_for
 
 from allocator.clusters.ray import adapter
+from allocator.clusters.ray.adapter import write_script
 from allocator.clusters.ray.api import ANSWERS, RayApi, RayUnreachable, read_answers, unwrap_list
 from allocator.clusters.ray.observe import RaySettings, observe_ray
-from allocator.clusters.ray.script import write_script
 from allocator.errors import UsageError
 from allocator.io.progress_sources import Metric, Progress
 from allocator.objects import Record

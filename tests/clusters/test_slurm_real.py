@@ -20,9 +20,8 @@ from waiting import wait_for
 from allocator.cli.main import run
 from allocator.clusters.adapter import ClusterUnreachable, ObserveRequest
 from allocator.clusters.slurm import commands
-from allocator.clusters.slurm.adapter import SlurmAdapter
+from allocator.clusters.slurm.adapter import SlurmAdapter, write_script
 from allocator.clusters.slurm.answers import parse_json
-from allocator.clusters.slurm.script import write_script
 
 PLUGIN = files("allocator.clusters.slurm").joinpath("job_submit.lua").read_text(encoding="utf-8")
 SAID = {"model": "bert", "min_gpus": 1, "max_gpus": 8, "total_work": 9000}

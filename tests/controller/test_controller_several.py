@@ -16,7 +16,8 @@ from fakes.simulated_executor import SimulatedExecutor
 from queues import BACKENDS, NOW, Clock, Seen, Story, cluster, fresh
 
 from allocator.clusters.adapter import Capabilities
-from allocator.controller.steadiness import Stability, jobs_left_alone, read_allocation_starts
+from allocator.controller.options import Stability
+from allocator.controller.steadiness import jobs_left_alone, read_allocation_starts
 from allocator.domain.rules.snapshot_rules import validate
 from allocator.errors import UsageError
 from allocator.loop.executor import Order

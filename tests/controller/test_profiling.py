@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from cases.profiled_job import ProfiledJob
 
-from allocator.controller.reporting.replay import replay
+from allocator.controller.reporting.journal import replay
 from allocator.controller.reporting.status import format_status, status
 from allocator.domain.rules.snapshot_rules import validate
 from allocator.options.configure import configure

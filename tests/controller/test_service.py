@@ -17,10 +17,10 @@ from fakes.simulated_executor import SimulatedExecutor
 from queues import BACKENDS, NOW
 
 from allocator.bench.sabotage import Sabotage
+from allocator.controller.options import Stability
 from allocator.controller.reporting.expected import NEW
-from allocator.controller.reporting.replay import replay
+from allocator.controller.reporting.journal import replay
 from allocator.controller.reporting.status import status
-from allocator.controller.steadiness import Stability
 from allocator.domain.problem import Problem
 from allocator.engine.decision import decide_round
 from allocator.errors import Infeasible, UsageError

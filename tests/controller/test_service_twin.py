@@ -31,7 +31,7 @@ from allocator.io.problem_tables import snapshot_folder
 from allocator.loop.executor import Order
 from allocator.loop.rounds import RoundOutcome, latest_tick
 from allocator.performance.colocated_speed import colocated_speeds
-from allocator.performance.pauses import restart_s
+from allocator.performance.lost_time import restart_s
 from allocator.performance.table import RateTable
 from allocator.queue import snapshot as snapshots
 from allocator.queue.database.connection import create_queue

@@ -20,7 +20,7 @@ from waiting import PATIENCE_S
 import allocator
 from allocator.domain import objectives
 from allocator.executors import registry as executors
-from allocator.policies import registry as policies
+from allocator.policies import base as policies
 from allocator.solvers import registry as solvers
 
 DEMO = str(ROOT / "data" / "snapshots" / "demo")

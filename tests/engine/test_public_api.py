@@ -23,7 +23,7 @@ from allocator.domain.records import RECORDS
 from allocator.domain.schema.columns import RULE, TABLES
 from allocator.executors import registry as executors
 from allocator.io.snapshots import parse_snapshot
-from allocator.policies import registry as policies
+from allocator.policies import base as policies
 from allocator.policies.rules.static import static
 from allocator.solvers import registry as solvers
 

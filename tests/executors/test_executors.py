@@ -33,7 +33,6 @@ from allocator.cli.main import run
 from allocator.clusters.adapter import Capabilities
 from allocator.errors import UsageError
 from allocator.executors import registry
-from allocator.executors.errors import NotNow
 from allocator.executors.files import FilesExecutor
 from allocator.executors.kubernetes.executor import KubernetesExecutor
 from allocator.executors.ledger import Ledger
@@ -45,6 +44,7 @@ from allocator.io.progress_sources import LOG, METRIC, URL
 from allocator.loop.executor import (
     ColocatedAllocation,
     NodePart,
+    NotNow,
     Order,
     Phase,
     SettingsWriter,

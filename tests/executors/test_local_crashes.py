@@ -27,7 +27,6 @@ from waiting import PATIENCE_S, wait_for
 
 from allocator.executors import allocation, disk, ledger
 from allocator.executors.disk import try_lock
-from allocator.executors.errors import NotNow
 from allocator.executors.local import LocalExecutor
 from allocator.executors.supervision.processes import (
     Process,
@@ -36,7 +35,7 @@ from allocator.executors.supervision.processes import (
     read_process,
 )
 from allocator.executors.supervision.supervisor import main as supervisor_main
-from allocator.loop.executor import Phase
+from allocator.loop.executor import NotNow, Phase
 
 START = """
 import sys, time

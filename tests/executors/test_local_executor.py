@@ -23,11 +23,10 @@ from waiting import wait_for
 
 from allocator.errors import UsageError
 from allocator.executors import ledger_executor
-from allocator.executors.errors import NotNow
 from allocator.executors.local import LocalExecutor, device_map, device_numbers
 from allocator.executors.supervision.processes import find_descendants, read_process
 from allocator.io.progress_sources import LogPattern
-from allocator.loop.executor import Order, Phase
+from allocator.loop.executor import NotNow, Order, Phase
 
 ENDLESS = KINDS["endless"]
 

@@ -29,9 +29,14 @@ from typing import Any
 
 from allocator.clusters.adapter import Capabilities
 from allocator.errors import UsageError
-from allocator.executors.errors import find_shared
-from allocator.executors.ledger import select_settings
-from allocator.loop.executor import ColocatedAllocation, Observation, Order, Phase, StaleOrder
+from allocator.loop.executor import (
+    ColocatedAllocation,
+    Observation,
+    Order,
+    Phase,
+    StaleOrder,
+    find_shared,
+)
 
 HOUR = 3600.0
 
@@ -209,7 +214,7 @@ class SimulatedMachines:
         self.orders += 1
         key = (order.job_id, order.generation)
         self._open[key] = run
-        self.settings[key] = select_settings(order)
+        self.settings[key] = order.settings
         self._newest[order.job_id] = order.generation
         self._generation_holding_gpus[order.job_id] = order.generation
         if others:

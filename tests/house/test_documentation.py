@@ -16,7 +16,7 @@ import pytest
 from places import ROOT
 
 from allocator.cli import main
-from allocator.policies.registry import POLICIES
+from allocator.policies.base import POLICIES
 from formulations.objectives import BUILT_IN as OBJECTIVES
 
 PAGES = [

@@ -17,7 +17,7 @@ from test_spot import one
 
 from allocator.domain.problem import Floats
 from allocator.market.spot import forecast_run
-from allocator.performance.useful import useful_share
+from allocator.performance.lost_time import useful_share
 from formulations.transient.lifetimes import event_rate, lifetime_seconds, useful_fraction
 from formulations.transient.revocations import HOUR_S
 

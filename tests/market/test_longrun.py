@@ -21,7 +21,7 @@ from service_worlds import World
 
 from allocator.cli.measure.simulate import budget_lines
 from allocator.controller import spending
-from allocator.controller.reporting.replay import replay
+from allocator.controller.reporting.journal import replay
 from allocator.controller.reporting.status import format_status, status
 from allocator.domain.problem import Problem
 from allocator.engine.decision import decide_round

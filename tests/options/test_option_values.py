@@ -7,7 +7,7 @@ from __future__ import annotations
 import numpy as np
 from builders import problem
 
-from allocator.performance.useful import useful_share
+from allocator.performance.lost_time import useful_share
 
 
 def test_kept_shares_are_those_of_the_same_jobs_and_pools() -> None:

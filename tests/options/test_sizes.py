@@ -8,9 +8,9 @@ from builders import problem
 
 from allocator.bench.workloads import generate
 from allocator.engine.decision import decide
+from allocator.engine.frontier.jobs import job_ways
 from allocator.engine.frontier.rounds import keep, round_frontier
 from allocator.engine.frontier.sweep import Effort
-from allocator.engine.frontier.ways import job_ways
 from allocator.options.configure import configure
 from allocator.options.instance_building import compile_round
 from allocator.simulator import SimulationOptions, simulate

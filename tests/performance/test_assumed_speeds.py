@@ -39,7 +39,7 @@ from allocator.io.snapshots import parse_snapshot
 from allocator.io.workloads import parse_workload
 from allocator.options.instance_building import compile_round
 from allocator.performance.speed import GUESSED, believed_speeds
-from allocator.policies.registry import POLICIES
+from allocator.policies.base import POLICIES
 from allocator.queue.cluster_tables import read_learned_rates
 from allocator.queue.queue import Queue
 from allocator.queue.snapshot import replace_cluster

@@ -21,7 +21,7 @@ import allocator
 from allocator import Node, Pool, Problem, Rate
 from allocator.audit import audit
 from allocator.engine.decision import decide_round, override_settings
-from allocator.policies.registry import POLICIES
+from allocator.policies.base import POLICIES
 from formulations.objectives import BUILT_IN as OBJECTIVES
 
 PACKED = [Rate("m", "A", k, float(k)) for k in (1, 2, 4, 8)]

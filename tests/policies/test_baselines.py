@@ -16,7 +16,7 @@ from allocator.domain.plan import Plan
 from allocator.domain.rules.snapshot_rules import validate
 from allocator.engine.decision import NO_LIMITS, decide, run_policy
 from allocator.options.instance_building import CompiledRound, compile_round
-from allocator.policies.registry import POLICIES
+from allocator.policies.base import POLICIES
 
 # policy -> round -> GPUs -> why; `only` is the one size that a job may have
 ONE_POOL = """

@@ -31,7 +31,7 @@ from allocator.domain.rules.snapshot_rules import validate
 from allocator.engine import decision
 from allocator.engine.decision import decide
 from allocator.errors import Infeasible, NoPlanInTime
-from allocator.policies.registry import POLICIES
+from allocator.policies.base import POLICIES
 from allocator.solvers.base import SolveLimits
 from formulations.primal import closing
 

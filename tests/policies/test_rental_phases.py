@@ -20,7 +20,7 @@ from places import ROOT
 from allocator import Job, Pool, Problem, Rate
 from allocator.cli.models.rent import read_classes
 from allocator.controller.controller import Controller, ControllerOptions
-from allocator.controller.reporting.replay import replay
+from allocator.controller.reporting.journal import replay
 from allocator.errors import InvalidInput
 from allocator.loop.live_rental import NARROWEST, plan_terms
 from allocator.market.history import History

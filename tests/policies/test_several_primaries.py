@@ -20,8 +20,8 @@ from allocator.engine.decision import decide
 from allocator.engine.rounds import Rounds
 from allocator.errors import Infeasible, InvalidInput
 from allocator.options.instance_building import compile_round
+from allocator.policies.base import POLICIES
 from allocator.policies.pairs import _PairPrices
-from allocator.policies.registry import POLICIES
 from allocator.solvers import registry
 from allocator.solvers.base import SolveLimits
 from formulations.model.choices import choices

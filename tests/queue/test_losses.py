@@ -18,7 +18,7 @@ from allocator.domain.rules.snapshot_rules import validate
 from allocator.loop.executor import Observation, Order, Phase
 from allocator.performance.fit.loss_curves import LossCurve, expect_work
 from allocator.performance.sizes import estimate_sizes
-from allocator.queue.jobs import losses
+from allocator.queue import observations
 from allocator.queue.jobs.verbs import list_jobs
 
 MOST = 1e6  # work that the job states
@@ -46,7 +46,7 @@ class Service(Rig):
 
     def curve(self) -> LossCurve:
         with self.queue.store.read() as connection:
-            return losses.read_curves(connection, ["train"])["train"]
+            return observations.read_curves(connection, ["train"])["train"]
 
     def expected_left(self) -> float:
         """What the next round expects to be left."""
@@ -83,10 +83,10 @@ def test_a_new_controller_goes_on_with_the_same_curve(service: Service) -> None:
     before = service.curve()
     service.renew()
     assert service.curve() == before
-    heard = [losses.Heard("train", 1.0, 2000.0, loss_after(2000.0))]
+    heard = [observations.Heard("train", 1.0, 2000.0, loss_after(2000.0))]
     for _ in range(2):
         with service.queue.store.write() as connection:
-            losses.record_losses(connection, heard)
+            observations.record_losses(connection, heard)
         assert service.curve() == before.add(2000.0, loss_after(2000.0))
 
 

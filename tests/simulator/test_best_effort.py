@@ -10,7 +10,8 @@ from text_tables import columns
 from worlds import workload
 
 from allocator.audit import audit
-from allocator.controller.steadiness import Stability, find_resting_jobs
+from allocator.controller.options import Stability
+from allocator.controller.steadiness import find_resting_jobs
 from allocator.domain.problem import Problem
 from allocator.domain.rules.snapshot_rules import validate
 from allocator.engine.decision import decide, decide_round

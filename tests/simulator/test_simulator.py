@@ -14,7 +14,7 @@ from worlds import workload
 
 from allocator.domain.workload import Workload
 from allocator.errors import UsageError
-from allocator.policies.registry import POLICIES
+from allocator.policies.base import POLICIES
 from allocator.simulator import Simulation, SimulationOptions, simulate
 from allocator.simulator.results.files import frame_csv
 from allocator.simulator.run import SimulationState, continue_simulation, initial_state

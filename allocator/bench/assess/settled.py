@@ -4,7 +4,7 @@ import numpy as np
 
 from allocator.domain.problem import Bools, Floats, Ints
 from allocator.domain.workload import Workload
-from allocator.market import gpu_hours
+from allocator.market import books
 from allocator.options.colocation.secondary_jobs import PairOffer
 from allocator.options.instance_building import can_colocate, compile_round
 from allocator.simulator.cluster import TraceDrivenCluster
@@ -95,7 +95,7 @@ def _find_rates(workload: Workload) -> Floats | None:
     is_simple: Bools = np.array(
         [
             {block.kind for block in round_.rows} <= {AT_MOST_ONE, CAPACITY},
-            not (len(workload.changes) or any(jobs.after) or gpu_hours.is_limited(problem)),
+            not (len(workload.changes) or any(jobs.after) or books.limits_gpu_hours(problem)),
             np.isnan(jobs.deadline_s).all(),
             (i.value > 0).all(),
             not i.cost.any(),

@@ -13,9 +13,8 @@ from typing import Any
 
 from allocator.bench.shadow.judging import judge
 from allocator.bench.shadow.record import FAULT, GAP, ROUND, Look, Record
-from allocator.clusters.adapter import ObserveRequest
+from allocator.clusters.adapter import REGISTRY, ObserveRequest, get_cluster
 from allocator.clusters.folder import add_tables, build_snapshot
-from allocator.clusters.registry import REGISTRY, get_cluster
 from allocator.controller.guarded_decision import Stopped
 from allocator.domain.rules.snapshot_rules import validate
 from allocator.domain.snapshot import Snapshot

@@ -15,7 +15,7 @@ from allocator.bench.workloads.parts import draw
 from allocator.bench.workloads.parts.draw import Asked
 from allocator.bench.workloads.parts.figures import FIGURES, by_size
 from allocator.bench.workloads.parts.tables import Columns, GeneratedWorkload
-from formulations import gradient_accumulation
+from formulations import training_step
 
 KIND = "A6000"
 GPU_GB = 47.99  # 49,140 MB
@@ -101,7 +101,7 @@ def rates() -> Columns:
     # `alone` is the computing time of a step in one pass
     size, passes, step_ms, alone_ms, batch, memory_mb = np.array([row[1:] for row in rows], float).T
     alone, most = alone_ms / 1e3, memory_mb / 1024
-    step = gradient_accumulation.step_s(
+    step = training_step.step_s(
         CONSTANT * alone,
         (1 - CONSTANT) * alone / batch,
         step_ms / 1e3 - alone,
@@ -109,7 +109,7 @@ def rates() -> Columns:
         batch,
         passes,
     )
-    memory_per_gpu = gradient_accumulation.memory_per_gpu(
+    memory_per_gpu = training_step.memory_per_gpu(
         FIXED * most, (1 - FIXED) * most / batch, batch, passes
     )
     return {

@@ -12,7 +12,7 @@ from pathlib import Path
 from allocator import AllocatorError, UsageError, solve
 from allocator.cli.output import Answer, Values, note, show_answer, warn
 from allocator.cli.parsing import find_given
-from allocator.clusters.adapter import ClusterView, ObserveRequest, PlannedJob
+from allocator.clusters.adapter import ClusterView, ObserveRequest, PlannedJob, get_cluster
 from allocator.clusters.folder import (
     build_snapshot,
     plan_jobs,
@@ -22,7 +22,6 @@ from allocator.clusters.folder import (
 )
 from allocator.clusters.kubernetes.admission import answer_checks
 from allocator.clusters.kubernetes.api import ClientApi, Reader, read_role
-from allocator.clusters.registry import get_cluster
 from allocator.clusters.slurm.settings import read_plugin, write_sbatch
 from allocator.clusters.statements import JOB_FIELDS
 from allocator.io.plans import write_files

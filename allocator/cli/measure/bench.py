@@ -18,7 +18,7 @@ from allocator.cli.output import Answer, note, progress_bar, warn
 from allocator.cli.parsing import take
 from allocator.engine.decision import override_settings
 from allocator.io.plans import write_files
-from allocator.policies.registry import policy
+from allocator.policies.base import policy
 from allocator.report.measures import duration
 from allocator.report.policies import write_policy_report
 from allocator.report.solvers import markdown, read_results, write_pictures

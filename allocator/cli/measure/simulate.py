@@ -15,7 +15,7 @@ from allocator.cli.parsing import take
 from allocator.domain.problem import Problem as RoundProblem
 from allocator.market.books import RENTED, reserved_dollars
 from allocator.market.longrun import WINDOW_S
-from allocator.policies.registry import POLICIES, policy as find_policy
+from allocator.policies.base import POLICIES, policy as find_policy
 from allocator.simulator import Simulation, SimulationOptions
 from allocator.simulator.checkpoint import CheckpointFile
 from allocator.simulator.results.files import results_json, write_simulations

@@ -19,10 +19,9 @@ from allocator.cli.output import (
 from allocator.cli.parsing import read_limits
 from allocator.cli.plan.plan_show import show_plan
 from allocator.cli.sources import read_problem
-from allocator.engine.frontier.jobs import JobsFrontier, jobs_frontier
+from allocator.engine.frontier.jobs import JobsFrontier, job_ways, jobs_frontier
 from allocator.engine.frontier.rounds import CheapestPlan, RoundFrontier, keep, round_frontier
 from allocator.engine.frontier.sweep import Effort
-from allocator.engine.frontier.ways import job_ways
 from allocator.io.plans import to_csv, to_json, write_plan
 from allocator.report.charts.choices import draw_jobs_frontier, draw_round_frontier
 from allocator.solvers.registry import find

@@ -23,7 +23,7 @@ from allocator.engine.advice.trials import SolveCommand
 from allocator.io import plans
 from allocator.io.performance_models import check_format, write_model
 from allocator.options.instance_building import compile_round
-from allocator.policies.registry import policy
+from allocator.policies.base import policy
 from allocator.solvers.registry import find
 
 FIRST_S = 1.5  # quicker decisions show nothing on a terminal,

@@ -49,7 +49,7 @@ def _describe_outcome(found: Values | None) -> str:
 
 
 def replay(args: Namespace) -> Answer:
-    from allocator.controller.reporting import replay as replaying
+    from allocator.controller.reporting import journal as replaying
 
     store = open_queue(args.queue)
     try:

@@ -15,8 +15,7 @@ from allocator.cli.queue.commands import DRY_RUN
 from allocator.cli.queue.serve import parse_address, served
 from allocator.cli.termination import is_termination_requested
 from allocator.controller.clock import WallClock
-from allocator.controller.options import ControllerOptions
-from allocator.controller.steadiness import Stability
+from allocator.controller.options import ControllerOptions, Stability
 from allocator.executors import registry as executors
 from allocator.loop.executor import Executor
 from allocator.queue import cluster_tables, lease

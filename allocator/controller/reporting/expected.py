@@ -14,7 +14,7 @@ from sqlalchemy import Connection
 from allocator.controller.reporting.journal import read_plan
 from allocator.domain.plan import EXPECTED_FIELDS, REASON_FIELDS
 from allocator.objects import Json, Record
-from allocator.queue.database.bulk import query
+from allocator.queue.database.rows import query
 from allocator.queue.round_journal import read_plans
 
 TOLD = ("expected_round", *REASON_FIELDS, *EXPECTED_FIELDS)

@@ -1,96 +1,25 @@
-"""Rules between pools, prices, nodes, placements, tenants and speeds."""
+"""Rules between pools, prices, nodes, placements, reservations, tenants and quotas."""
 
 import math
-from collections.abc import Iterable, Mapping
-from functools import lru_cache
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
-from allocator.domain.findings import quote, suggest_names
+from allocator.domain.findings import quote
 from allocator.domain.grid import ParsedTable
-from allocator.domain.problem import Bools, Isolation, State
-from allocator.domain.rules import price_rules, quota_rules, spread_rules
+from allocator.domain.problem import Bools, Ints, Market, State
+from allocator.domain.rules import rate_rules
 from allocator.domain.rules.job_rules import primary_of_jobs
+from allocator.domain.rules.rate_rules import check_rated
 from allocator.domain.rules.rule import Check, Round, Rule, lacks, reference
-from allocator.domain.schema.cells import parse_value
-from allocator.domain.schema.columns import CURVE_PARAMETERS
-from allocator.domain.schema.hazards import parse_hazard
-from allocator.domain.schema.names import number_names
+from allocator.domain.schema.texts import parse_hazard
 from allocator.domain.settings import longrun_faults
 
 HEADROOM = "headroom_gpus sessions_per_hour session_s"
 """Columns that say how much headroom a pool keeps: a number, or the sessions to come."""
+PRICE = "price_per_gpu_hour"
 MOST_RESERVED = 8  # of a pool at once: each doubles the rows of the pool
-
-
-def _check_curves(x: Round) -> None:
-    """Check the parameters of speed curves."""
-    curves = x["models.csv"]
-    for i in np.flatnonzero(curves.ok("kind", "parameters")).tolist():
-        _, wrong, strange = curve_parameters(curves.shown("kind", i), curves["parameters"][i])
-        for message in wrong:
-            curves.fault(i, f"parameters: {message}")
-        for message in strange:
-            words = f"parameters: {message}"
-            x.found.warn(curves.schema.file, curves.lines[i], words, "unknown parameters")
-
-
-# the curves of the next round have the same numbers
-_read_number = lru_cache(maxsize=1 << 14, typed=True)(parse_value)
-
-
-def curve_parameters(
-    kind: str, given: Mapping[str, object]
-) -> tuple[dict[str, float], list[str], list[str]]:
-    """Return the parameters of a curve with defaults, their faults, and their warnings."""
-    columns = {c.name: c for c in CURVE_PARAMETERS[kind]}
-    values: dict[str, float] = {}
-    hint = suggest_names([name for name in given if name not in columns], columns)
-    strange = [
-        f"{quote(name)} is not a parameter of kind {kind}{words}" for name, words in hint.items()
-    ]
-    wrong = [
-        f"{name} is missing; kind {kind} needs it"
-        for name, c in columns.items()
-        if c.required and name not in given
-    ]
-    for name, column in columns.items():
-        if name in given:
-            is_plain = isinstance(given[name], int | float)
-            read = _read_number if is_plain else parse_value
-            values[name], message = read(column, given[name])
-            wrong += [message] if message is not None else []
-        elif column.default is not None:
-            values[name] = column.default
-    if not wrong and values["max_gpus"] < values["min_gpus"]:
-        wrong.append(f"max_gpus {values['max_gpus']:g} is below min_gpus {values['min_gpus']:g}")
-    return values, wrong, strange
-
-
-def _check_rates(x: Round) -> None:
-    """Warn of rates that need more memory than any GPU of their type has, and of speeds of 0."""
-    rates, pools = x["rates.csv"], x["pools.csv"]
-    largest: dict[str, float] = {}
-    # an unknown memory may have any size
-    memory_gb = np.nan_to_num(pools["memory_gb"], nan=math.inf)
-    for gpu_type, gb in zip(pools["gpu_type"], memory_gb.tolist(), strict=True):
-        largest[gpu_type] = max(largest.get(gpu_type, 0.0), gb)
-    most = np.array([largest.get(gpu_type, math.inf) for gpu_type in rates["gpu_type"]])
-    with np.errstate(invalid="ignore"):
-        over = rates["memory_gb"] > most
-    rates.warnings(
-        over & rates.ok("memory_gb", "gpu_type"),
-        "memory_gb {memory_gb} is more than any {gpu_type} GPU of pools.csv has, {most:g}",
-        "memory_gb above that of every pool",
-        most=most,
-    )
-    rates.warnings(
-        rates.ok("work_per_s", "model") & (rates["work_per_s"] == 0),
-        "work_per_s 0: model {model} is taken as not able to run at {gpus} x {kind}",
-        "speeds of 0",
-        kind=rates["gpu_type"],
-    )
 
 
 def _check_pools(x: Round) -> None:
@@ -187,15 +116,6 @@ def _check_placements(x: Round) -> None:
     )
 
 
-def _check_sharing(x: Round) -> None:
-    """Warn of slowdowns of colocation that no pool uses."""
-    sharing, pools = x["sharing.csv"], x["pools.csv"]
-    is_alone = pools["sharing"] == Isolation.NONE
-    if len(sharing) and len(pools) and (pools.ok("sharing") & is_alone).all():
-        words = "is checked, but no pool of pools.csv lets jobs share GPUs (column sharing)"
-        x.found.warn(sharing.schema.file, None, words)
-
-
 def _has_many_reservations(t: ParsedTable) -> Bools:
     """Find the reservations at whose begin more than MOST_RESERVED of their pool are in force."""
     at_s, until_s = t["at_s"], np.where(t.given("until_s"), t["until_s"], np.inf)
@@ -218,45 +138,111 @@ def _check_reservations(x: Round) -> None:
     )
 
 
-def _check_finished(x: Round) -> None:
-    """Warn of finished jobs whose model has no rate and is that of no job; they teach nothing."""
-    finished, jobs = x["finished.csv"], x["jobs.csv"]
-    if len(finished) and x.names.complete and jobs.complete:
-        known = number_names(x.names.rated_models, jobs["model"])
-        sort = "models without a rate and a job"
-        finished.refer("model", known, "has no rate and no job", sort)
+def _check_prices(x: Round) -> None:
+    """Warn of spot prices above on demand, pools without a price, and rows without an effect.
+
+    A spot price is compared with the price on demand of the same GPU type.
+    """
+    pools, prices = x["pools.csv"], x["prices.csv"]
+    sure = pools.ok("market", PRICE, "gpu_type", "pool")
+    dollars, kind = pools[PRICE], pools["gpu_type"]
+    priced = pools.given(PRICE) & sure
+    on_demand = np.flatnonzero(priced & (pools["market"] == Market.ON_DEMAND) & (dollars > 0))
+    dearest_first = on_demand[np.argsort(dollars[on_demand], kind="stable")][::-1]
+    cheapest = {kind[i]: i for i in dearest_first.tolist()}  # pool on demand of each type
+    other = np.array([cheapest.get(t, -1) for t in kind], dtype=np.int64)
+    spot = sure & (pools["market"] == Market.SPOT)
+    limit = np.append(dollars, math.inf)[other]
+
+    def dear(place: str, price: str, i: int) -> str:
+        most = int(other[i])
+        return (
+            f"{place}{PRICE} {price} is above that of pool {pools.shown('pool', most)},"
+            f" {dollars[most]:g}, which has {quote(kind[i])} on demand"
+            f" (pools.csv:{pools.lines[most]})"
+        )
+
+    sort = "spot prices above on demand"
+    pools.warnings(
+        spot & priced & (dollars > limit),
+        lambda i: dear("spot ", pools.text(PRICE, i), i),
+        sort,
+    )
+    at = prices.codes("pool", {name: i for i, name in enumerate(pools["pool"])})
+    given = (at >= 0) & prices.ok("pool", PRICE) & prices.given(PRICE)
+    over = np.append(spot, False)[at] & (prices[PRICE] > np.append(limit, math.inf)[at])
+    prices.warnings(
+        given & over,
+        lambda i: dear(
+            f"pool {prices.shown('pool', i)} is spot; its ", prices.text(PRICE, i), int(at[i])
+        ),
+        sort,
+    )
+    silent = prices.ok(PRICE, "gpus") & ~prices.given(PRICE) & ~prices.given("gpus")
+    words = f"gives neither {PRICE} nor gpus; nothing changes"
+    prices.warnings(silent, words, "rows that say nothing")
+    dated = np.flatnonzero(given & prices.ok("at_s"))
+    latest_first = dated[np.argsort(prices["at_s"][dated], kind="stable")][::-1]
+    first = np.full(len(pools), -1)  # row of the first price of a pool
+    first[at[latest_first]] = latest_first
+    begins_s = np.append(prices["at_s"], -math.inf)[first]
+    pools.warnings(
+        sure & ~pools.given(PRICE) & (begins_s > x.now_s),
+        lambda i: (
+            f"pool {pools.shown('pool', i)} has no {PRICE}; it costs nothing until "
+            f"prices.csv:{prices.lines[first[i]]} gives one at {prices.text('at_s', first[i])}"
+        ),
+        "pools without a price at first",
+    )
 
 
-def _check_rated(
-    file: str, column: str, why: str = "has no rate", sort: str = "names without a rate"
-) -> Check:
-    """Return the rule that warns of models, or GPU types, without any rate."""
+def _check_tree(x: Round) -> None:
+    """Check that parents exist, and that no tenant is above itself.
 
-    def check(x: Round) -> None:
-        known = x.names.rated_types if column == "gpu_type" else x.names.rated_models
-        if x.names.complete and (known or file != "pools.csv"):
-            x[file].refer(column, known, why, sort)
+    Warn of guarantees above the limit of a tenant further up.
+    """
+    tenants = x["tenants.csv"]
+    x.refer("tenants.csv", "parent")
+    parent = tenants.codes("parent", tenants.index)
+    least, most = tenants["guaranteed_gpus"], tenants["max_gpus"]
+    is_limit = tenants.given("max_gpus") & tenants.ok("max_gpus")
+    for i in range(len(tenants)):
+        above = _ancestors(parent, i)
+        if above and above[-1] == i:
+            names = " -> ".join(tenants.shown("tenant", k) for k in (i, *above))
+            tenants.fault(i, f"parent makes a circle: {names}")
+            continue
+        for k in above:
+            if is_limit[k] and least[i] > most[k] and tenants.ok("guaranteed_gpus")[i]:
+                x.found.warn(
+                    tenants.schema.file,
+                    tenants.lines[i],
+                    f"guaranteed_gpus {tenants.text('guaranteed_gpus', i)} is above max_gpus"
+                    f" {tenants.text('max_gpus', k)} of {tenants.shown('tenant', k)} above it",
+                    "guaranteed_gpus above max_gpus of a tenant above",
+                    tenants.subject(i),
+                )
 
-    return check
+
+def _ancestors(parent: Ints, i: int) -> list[int]:
+    """Return the tenants above tenant i, the nearest first; the last is i itself in a circle.
+
+    A circle that does not contain i ends the list where it closes.
+    """
+    above: list[int] = []
+    k = int(parent[i])
+    while k >= 0 and k not in above:
+        above.append(k)
+        if k == i:
+            break
+        k = int(parent[k])
+    return above
 
 
 RULES: tuple[Check, ...] = (
-    _check_curves,
-    _check_rates,
-    *(
-        Rule(
-            "rates.csv",
-            f"{name} needs compute_s, the time that a step computes",
-            name,
-            lambda t, name=name, usual=usual: (  # type: ignore[misc]
-                t.given(name) & (t[name] != usual) & ~t.given("compute_s")
-            ),
-        )
-        for name, usual in (("codec_s", 0.0), ("volume_gb", 0.0), ("ratio", 1.0))
-    ),
-    spread_rules.check,
+    *rate_rules.RULES,
     _check_pools,
-    _check_rated("pools.csv", "gpu_type", "has no rate of any model", "GPU types without any rate"),
+    check_rated("pools.csv", "gpu_type", "has no rate of any model", "GPU types without any rate"),
     *(
         reference(file, "pool")
         for file in ("prices.csv", "nodes.csv", "interactive.csv", "reservations.csv")
@@ -293,12 +279,35 @@ RULES: tuple[Check, ...] = (
         "leaves_s returns_s",
         lambda t: t.given("leaves_s") & (t["returns_s"] <= t["leaves_s"]),
     ),
-    price_rules.check,
-    *quota_rules.RULES,
+    _check_prices,
+    *(
+        Rule(
+            file,
+            "guaranteed_gpus {guaranteed_gpus} is above max_gpus {max_gpus}",
+            "max_gpus guaranteed_gpus",
+            lambda t: t.given("max_gpus") & (t["guaranteed_gpus"] > t["max_gpus"]),
+            "guaranteed_gpus above max_gpus",
+        )
+        for file in ("tenants.csv", "quotas.csv")
+    ),
+    _check_tree,
+    *(reference("quotas.csv", column) for column in ("tenant", "pool", "gpu_type")),
+    Rule(
+        "quotas.csv",
+        "gpu_type and pool are both given; a quota is of one of them",
+        "",
+        lambda t: t.given("gpu_type") & t.given("pool"),
+    ),
+    Rule(
+        "quotas.csv",
+        "lend_gpus {lend_gpus} is above guaranteed_gpus {guaranteed_gpus}: all of them are lent",
+        "lend_gpus guaranteed_gpus",
+        lambda t: t.given("lend_gpus") & (t["lend_gpus"] > t["guaranteed_gpus"]),
+        "lend_gpus above guaranteed_gpus",
+    ),
     _check_longrun_budgets,
     _check_placements,
     *(reference("received.csv", column) for column in ("job_id", "gpu_type")),
-    *(_check_rated("pauses.csv", column) for column in ("model", "gpu_type")),
     Rule(
         "interactive.csv",
         "headroom_gpus and sessions are both given; headroom is one of them",
@@ -319,8 +328,5 @@ RULES: tuple[Check, ...] = (
         lambda t: ~(t.given("headroom_gpus") | t.given("sessions_per_hour") | t.given("session_s")),
         "headroom left to a queue",
     ),
-    _check_finished,
-    _check_sharing,
-    *(_check_rated("sharing.csv", column) for column in ("model_a", "model_b", "gpu_type")),
 )
 """Rules in the order in which messages about one row are listed."""

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from allocator.domain.findings import Findings
-from allocator.domain.grid import ParsedTable
+from allocator.domain.grid import Names, ParsedTable
 from allocator.domain.problem import Bools
-from allocator.domain.schema.names import Names
 from allocator.domain.settings import Settings
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from allocator.domain import cluster
 from allocator.domain.cluster import rows
 from allocator.domain.findings import Findings
-from allocator.domain.grid import ParsedTable, grids
+from allocator.domain.grid import Index, Names, ParsedTable, grids, names
 from allocator.domain.phases import present_models
 from allocator.domain.problem import (
     Bools,
@@ -39,8 +39,7 @@ from allocator.domain.rules.rule import Round
 from allocator.domain.schema.cells import ParsedColumn, default_column
 from allocator.domain.schema.colocation import first_primary
 from allocator.domain.schema.columns import CONFIG, LONGRUN
-from allocator.domain.schema.modes import parse_mode
-from allocator.domain.schema.names import Index, Names, names
+from allocator.domain.schema.texts import parse_mode
 from allocator.domain.settings import Settings, now, settings
 from allocator.domain.size_rule import sizes_of_pods
 from allocator.domain.snapshot import Snapshot

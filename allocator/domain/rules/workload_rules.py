@@ -16,7 +16,7 @@ import numpy as np
 
 from allocator.domain.cluster import rows
 from allocator.domain.findings import Findings, quote, suggest_names
-from allocator.domain.grid import HEADER, ParsedTable, grids
+from allocator.domain.grid import HEADER, Names, ParsedTable, grids, names
 from allocator.domain.problem import NO_CHANGES
 from allocator.domain.rules import cluster_rules, job_rules
 from allocator.domain.rules.periodic import expand_rows
@@ -24,7 +24,6 @@ from allocator.domain.rules.rule import Round
 from allocator.domain.rules.snapshot_rules import build_problem, check_settings
 from allocator.domain.schema.cells import default_column
 from allocator.domain.schema.columns import JOBS
-from allocator.domain.schema.names import Names, names
 from allocator.domain.schema.workload_columns import (
     CAPACITY,
     NODE_EVENTS,

@@ -1,11 +1,22 @@
-"""Values as the text of CSV cells: the only module that writes cells."""
+"""Values as the text of CSV cells: the only module that writes cells.
+
+Two kinds of values have a notation of their own: ways to keep the workers of a job in step, as
+jobs.csv names them (bulk, backup:2, replicated:3; formulations/transient/synchronisation.py), and
+revocations by age of a server, as pools.csv and clusters.csv write them ("0:0.08|1:0.02").
+"""
 
 import json
+import math
+import re
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from formulations.transient.revocations import Hazard
+from formulations.transient.synchronisation import Mode
 
 Cells = Sequence[Any] | NDArray[Any]
 """One column of a table with n cells, as text or as values.
@@ -81,3 +92,72 @@ def _format_numbers(numbers: NDArray[np.float64]) -> list[str]:
     if not (numbers == np.floor(numbers)).any():
         return written
     return [text.removesuffix(".0") for text in written]
+
+
+FORMS = "bulk, backup:K, replicated:R, asynchronous or asynchronous:E"
+_WHOLE = re.compile(r"[1-9][0-9]{0,3}")
+_LEAST = {"backup": 1, "replicated": 2}
+
+
+def parse_mode(text: str) -> Mode:
+    """Return the mode of a text. Raises ValueError with what is wrong with it."""
+    kind, colon, number = text.partition(":")
+    if kind in _LEAST and _WHOLE.fullmatch(number) and int(number) >= _LEAST[kind]:
+        return Mode(kind, float(number))
+    if kind == "bulk" and not colon:
+        return Mode(kind)
+    if kind == "asynchronous":
+        try:
+            share = float(number) if colon else 1.0
+        except ValueError:
+            share = 0.0
+        if 0.0 < share <= 1.0:
+            return Mode(kind, share)
+    raise ValueError(f"is not {FORMS}, with K from 1, R from 2, and E above 0 and at most 1")
+
+
+def name_mode(mode: Mode) -> str:
+    """Return the text of a mode, from which `parse_mode` makes it again."""
+    is_plain = mode.kind == "bulk" or (mode.kind == "asynchronous" and mode.number == 1.0)
+    return mode.kind if is_plain else f"{mode.kind}:{mode.number:.15g}"
+
+
+@lru_cache(maxsize=1024)
+def parse_hazard(text: str) -> Hazard:
+    """Return the hazard of a text, without a lifetime.
+
+    Raises ValueError with what is wrong with it.
+
+    Examples
+    --------
+    >>> parse_hazard("0:0.08|1:0.02").per_hour
+    array([0.08, 0.02])
+    """
+    try:
+        pairs = [part.split(":") for part in text.split("|")]
+        age, rate = np.array([[float(a), float(h)] for a, h in pairs]).T
+        is_right = (
+            age[0] == 0
+            and np.isfinite([age, rate]).all()
+            and (np.diff(age) > 0).all()
+            and (rate >= 0).all()
+        )
+    except ValueError:
+        is_right = False
+    if not is_right:
+        raise ValueError(
+            "is not HOURS:HAZARD|HOURS:HAZARD.. with hours that "
+            'ascend from 0 and hazards per hour at least 0, such as "0:0.08|1:0.02"'
+        )
+    return Hazard(rate, age)
+
+
+def name_hazard(hazard: Hazard) -> str:
+    """Return the text of a hazard, from which `parse_hazard` makes it again, to 6 digits."""
+    pieces = zip(hazard.start_h.tolist(), hazard.per_hour.tolist(), strict=True)
+    return "|".join(f"{a:.6g}:{h:.6g}" for a, h in pieces)
+
+
+def pool_hazard(text: str, per_hour: float) -> Hazard:
+    """Return the hazard of a pool, by age if a text gives it, else the same at every age."""
+    return parse_hazard(text) if text else Hazard.constant(per_hour, math.inf)

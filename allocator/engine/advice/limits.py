@@ -30,7 +30,6 @@ from allocator.options.option_table import (
     option_table,
 )
 from allocator.options.quotas import quota_table
-from allocator.performance.gpu_types import allowed_types
 from allocator.performance.table import RateTable
 from formulations.objectives.interval import HOUR
 
@@ -208,7 +207,7 @@ def _search_preemptible(s: JobContext) -> Iterator[ChangeSearch]:
     """Search jobs to make preemptible: this one, or else those whose GPUs it could use."""
     p = s.problem
     fixed = find_locked_jobs(s.problem)
-    mine = allowed_types(p)[s.j]
+    mine = p.allowed_types[s.j]
     others = [
         k
         for k in np.flatnonzero(fixed & (p.jobs.pool >= 0)).tolist()
@@ -365,7 +364,7 @@ def _search_capacity(s: JobContext) -> Iterator[ChangeSearch]:
     """Search more GPUs in pools where it has or could have an option, the best surplus first."""
     p = s.problem
     j = s.j
-    known = (RateTable.of(p).largest[p.jobs.model[j]] > 0) & allowed_types(p)[j][p.pools.gpu_type]
+    known = (RateTable.of(p).largest[p.jobs.model[j]] > 0) & p.allowed_types[j][p.pools.gpu_type]
     listed = set(p.nodes.pool.tolist())
     plan = s.decision.allocation
     on = plan.pool >= 0

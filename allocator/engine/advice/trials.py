@@ -26,7 +26,7 @@ from allocator.engine.advice.change import BUDGET_OPTION
 from allocator.engine.decided import Decision
 from allocator.engine.decision import decide_round, explain_decision, override_settings
 from allocator.errors import AllocatorError
-from allocator.policies.registry import AnyPolicy
+from allocator.policies.base import AnyPolicy
 from allocator.solvers.base import SolveLimits
 
 Values = Mapping[str, str]

@@ -44,13 +44,12 @@ PlacePlan = Callable[[Task, Proposal], tuple[Task, Proposal]]
 
 
 def place_plan(task: Task, proposal: Proposal) -> tuple[Task, Proposal]:
-    """Return the task and the plan of a policy on nodes.
+    """Return the task and the plan of a policy on nodes, where pools have some.
 
-    A plan without pools that have nodes is not changed. `proposal.choice` are columns of the task's
-    round before and of the returned task's round after.
+    `proposal.choice` are columns of the task's round before and of the returned task's round after.
     """
     round_ = task.round
-    if proposal.placed is not None or not round_.problem.has_nodes.any():
+    if proposal.placed is not None:
         return task, proposal
     value_before = _value(round_, proposal.choice)
     work = _Placing(round_, proposal.choice)
@@ -86,8 +85,6 @@ def place_or_wait(task: Task, proposal: Proposal) -> tuple[Task, Proposal]:
     Parameters and result are those of `place_plan`; simulations compare the two.
     """
     round_ = task.round
-    if not round_.problem.has_nodes.any():
-        return task, proposal
     work = _Placing(round_, proposal.choice)
     failed = np.array(work.place_all(), np.int64)
     i = round_.instance

@@ -39,7 +39,6 @@ from allocator.clusters.kubernetes.pools import group_nodes
 from allocator.clusters.kubernetes.progress import ASKING_S, ask_pod, ask_text, is_running
 from allocator.errors import UsageError
 from allocator.executors.allocation import STOP, OpenAllocation
-from allocator.executors.errors import NotNow
 from allocator.executors.kubernetes.judging import Verdict, difference, judge
 from allocator.executors.kubernetes.manifest import (
     CONTAINER,
@@ -55,7 +54,7 @@ from allocator.executors.ledger_executor import ClusterExecutor, observe_ending
 from allocator.executors.report import Report, parse as parse_report
 from allocator.io.progress_sources import LogPattern, read_source
 from allocator.io.tables.limited_reader import as_storable_text
-from allocator.loop.executor import ENDED, NodePart, NodeStatus, Observation, Order, Phase
+from allocator.loop.executor import ENDED, NodePart, NodeStatus, NotNow, Observation, Order, Phase
 from allocator.objects import Json
 
 SEEN = "seen.json"

@@ -39,7 +39,6 @@ from allocator.clusters.ray.resources import (
 )
 from allocator.errors import UsageError
 from allocator.executors.allocation import EXIT, STOP, OpenAllocation
-from allocator.executors.errors import NotNow
 from allocator.executors.ledger_executor import GRACE_S, PACKAGES
 from allocator.executors.ray.workers import is_own_workers, read_options
 from allocator.executors.supervision.batch import (
@@ -52,7 +51,7 @@ from allocator.executors.supervision.batch import (
     is_to_be_submitted,
 )
 from allocator.executors.supervision.supervisor import REVOKED
-from allocator.loop.executor import NodeStatus, Order
+from allocator.loop.executor import NodeStatus, NotNow, Order
 from allocator.objects import Json, Record
 
 ATTEMPT = "attempt.json"

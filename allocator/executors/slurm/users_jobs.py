@@ -30,10 +30,10 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from allocator.clusters.slurm.adapter import list_arguments
 from allocator.clusters.slurm.answers import ask_slurm, ask_version
 from allocator.clusters.slurm.commands import SlurmRefused, SlurmUnreachable
 from allocator.clusters.slurm.observe import find_gres_prefix, observe_slurm
-from allocator.clusters.slurm.script import list_arguments
 from allocator.clusters.slurm.settings import MARK, read_slurm_settings
 from allocator.domain.records import USER
 from allocator.executors.allocation import BASE, ORDER, PROGRESS, STOP, OpenAllocation

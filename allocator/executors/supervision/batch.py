@@ -28,14 +28,13 @@ from allocator.executors.allocation import (
     OpenAllocation,
     build_ending_without_work,
 )
-from allocator.executors.errors import NotNow, find_shared
 from allocator.executors.ledger_executor import (
     GRACE_S,
     ClusterExecutor,
     SupervisedExecutor,
     observe_ending,
 )
-from allocator.loop.executor import Observation, Order
+from allocator.loop.executor import NotNow, Observation, Order, find_shared
 from allocator.objects import Json, Record
 
 SUBMITTED = "submitted.json"

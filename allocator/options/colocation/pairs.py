@@ -42,13 +42,11 @@ from allocator.options.option_table import (
     find_locked_jobs,
     is_allowed_option,
 )
-from allocator.performance.colocated_speed import ColocatedSpeeds, can_pair, colocated_speeds
-from allocator.performance.footprint import SPAN
+from allocator.performance.colocated_speed import SPAN, ColocatedSpeeds, can_pair, colocated_speeds
 from allocator.performance.interference import MeasuredSlowdowns
-from allocator.performance.modes import number_rows
-from allocator.performance.pauses import restart_s
+from allocator.performance.lost_time import number_rows, restart_s
 from allocator.valuation import build_context, option_values
-from formulations.model.ragged import ragged, starts
+from formulations.model.sparse_rows import ragged, starts
 from formulations.objectives import interval
 from formulations.objectives.context import Offer
 
@@ -403,7 +401,7 @@ def _find_kinds(problem: Problem, m: OptionTable) -> tuple[Ints, Ints, Ints, Int
     use = MeasuredSlowdowns.of(problem).known(len(problem.models))[jobs.model[m.job]] & (m.rate > 0)
     use &= (pools.memory_gb[m.pool] > 0) & (pools.sharing[m.pool] != Isolation.NONE)
     use &= can_pair(problem, m.job, m.pool)
-    # of several shapes of one size, a pair uses the one that `option_at` finds
+    # of several shapes of one size, a pair uses the one that `OptionTable.at` finds
     use &= (m.nodes == 0) | m.keep
     use[1:] &= (np.diff(m.job) != 0) | (np.diff(m.pool) != 0) | (np.diff(m.gpus) != 0)
     o = np.flatnonzero(use)
@@ -412,7 +410,7 @@ def _find_kinds(problem: Problem, m: OptionTable) -> tuple[Ints, Ints, Ints, Int
     counts = (pools.sharing == Isolation.BEST_EFFORT) | np.isfinite(pools.isolation)
     place = number_rows(pool, m.gpus[o], tenant)
     memory = np.nan_to_num(jobs.memory_gb[job], nan=-1.0)
-    # where the memory of a model was measured, that of the job does not matter (footprint.py)
+    # where the memory of a model was measured, that of the job does not matter (colocated_speed.py)
     rates, types = problem.rates, len(problem.gpu_types)
     is_measured = (rates.memory_gb > 0) & (rates.rate > 0) & (rates.nodes == 0)
     known = ((rates.model * types + rates.gpu_type) * SPAN + rates.gpus)[is_measured]

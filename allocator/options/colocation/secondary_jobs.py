@@ -8,14 +8,14 @@ requires the primary job's option, and its value covers both jobs:
 
 With several primary jobs (several_primaries.py) it covers all of them, and a pair is a set of one.
 So the values of a plan's options add up to the values of its jobs, and every rule stays a row
-(`formulations.model.rows.colocation`).
+(`formulations.model.single_round.colocation`).
 
 The caller chooses the pairs that a round offers; pairs that run now are always among them. A
 secondary job pauses like any job that changes, unless it runs on these GPUs already, as secondary
 or as primary job of the same pair. If its primary job leaves, the secondary job's own option at
 that pool and size keeps it running, and it then holds the GPUs itself. A row excludes that option
-where the primary job stays (`formulations.model.rows.takeover`). A secondary job that leaves its
-primary job for other GPUs of the pool has changed.
+where the primary job stays (`formulations.model.single_round.takeover`). A secondary job that
+leaves its primary job for other GPUs of the pool has changed.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from enum import IntEnum
 
 import numpy as np
 
-from allocator.domain.problem import Bools, Ints, Problem, State
+from allocator.domain.problem import Bools, Problem, State
 from allocator.options.colocation.several_primaries import Groups, running_groups
 from allocator.options.moves import merge_options, options_of_moves
 from allocator.options.option_table import OptionTable, is_allowed_option, no_primaries
 from allocator.performance.colocated_speed import speeds_with_several
-from allocator.performance.pauses import restart_s
+from allocator.performance.lost_time import restart_s
 from allocator.valuation import build_context, option_values
 from allocator.valuation.prices import gpu_prices
 from formulations.objectives import interval
@@ -64,8 +64,6 @@ def add_colocated_options(
         those of positive value are offered, unless `offered` is `ALL`.
     """
     jobs = problem.jobs
-    if not len(groups) and (jobs.secondary < 0).all():
-        return exclusive
     running = running_groups(problem)
     sets = running.join(groups.take(~_run_together(problem, groups)))
     keep = np.arange(len(sets)) < len(running)
@@ -74,7 +72,7 @@ def add_colocated_options(
     speeds = speeds_with_several(
         problem, at, primary, sets.secondary[at], sets.pool[at], size, sets.gpus[at]
     )
-    column = option_at(exclusive, primary, sets.pool[at], size)
+    column = exclusive.at(primary, sets.pool[at], size)
     fine = (speeds.rate > 0) & (np.bincount(at, column < 0, len(sets)) == 0)
     fine &= keep | is_allowed_option(problem, sets.secondary, sets.pool, sets.gpus)
     which, entry = np.flatnonzero(fine), np.flatnonzero(fine[at])
@@ -138,19 +136,3 @@ def _run_together(problem: Problem, groups: Groups) -> Bools:
     is_member &= jobs.gpus[h] == groups.primary_gpus
     there: Bools = (jobs.pool[g] == groups.pool) & (jobs.gpus[g] == groups.gpus)
     return there & (is_member | (h < 0)).all(axis=1)
-
-
-def option_at(m: OptionTable, job: Ints, pool: Ints, gpus: Ints) -> Ints:
-    """Find each job's option with its own GPUs at that pool and size, (n,), -1 = none.
-
-    It is what the job holds, or else the packed shape.
-    """
-    own = np.flatnonzero((m.primary < 0) & ((m.nodes == 0) | m.keep)) if len(job) else job
-    if not len(own):
-        return np.full(len(job), -1)
-    pools = int(max(m.pool.max(), pool.max(initial=0))) + 1
-    span = int(max(m.gpus.max(), gpus.max(initial=0))) + 1
-    key = (m.job[own] * pools + m.pool[own]) * span + m.gpus[own]
-    wanted = (job * pools + pool) * span + gpus
-    at = np.minimum(np.searchsorted(key, wanted), len(key) - 1)
-    return np.where(key[at] == wanted, own[at], -1)

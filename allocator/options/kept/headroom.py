@@ -20,8 +20,8 @@ import numpy as np
 from allocator.domain.problem import Bools, Floats, Ints, Problem
 from allocator.options.option_table import OptionTable
 from formulations.model import linear
-from formulations.model.block import Block
 from formulations.model.headroom import sessions
+from formulations.model.linear import Block
 from formulations.objectives.interval import HOUR
 
 
@@ -56,8 +56,6 @@ def headroom_in_force(problem: Problem, mandatory: Bools) -> Ints:
 
 def repairs(problem: Problem, mandatory: Bools) -> list[str]:
     """Describe every pool whose headroom is reduced by jobs that keep what they hold."""
-    if not len(problem.interactive):
-        return []
     want = wanted_headroom(problem)
     have = headroom_in_force(problem, mandatory)
     return [
@@ -68,9 +66,7 @@ def repairs(problem: Problem, mandatory: Bools) -> list[str]:
 
 
 def headroom_rows(problem: Problem, mandatory: Bools, m: OptionTable) -> list[Block]:
-    """Build the rows of headroom over the options of a table; empty if nothing is kept."""
-    if not len(problem.interactive):
-        return []
+    """Build the rows of headroom over the options of a table."""
     jobs = problem.jobs
     pools = problem.pools
     kept = headroom_in_force(problem, mandatory)

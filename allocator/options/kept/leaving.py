@@ -20,7 +20,7 @@ from allocator.domain.problem import SAME, Bools, Floats, Ints, Problem
 from allocator.options.node_needs import UP
 from allocator.options.option_table import OptionTable
 from formulations.model import linear
-from formulations.model.block import Block
+from formulations.model.linear import Block
 
 TIMES = 8  # most times of a pool that have rows; nodes tell all apart
 

@@ -29,7 +29,7 @@ from allocator.options.kept.leaving import ends_after, needed_s, option_ends
 from allocator.options.node_needs import UP
 from allocator.options.option_table import OptionTable
 from formulations.model import linear
-from formulations.model.block import Block
+from formulations.model.linear import Block
 
 OVERRUN = 2  # times the rest that is expected where sizes are estimated
 

@@ -31,7 +31,7 @@ from allocator.performance import batched, curves
 from allocator.performance.fit import batches
 from allocator.performance.fit.forms import FORMS
 from allocator.performance.fit.observations import Observations
-from formulations.gradient_noise import compute_efficiency
+from formulations.training_step import compute_efficiency
 
 KIND = {
     "overhead": "overhead",

@@ -1,6 +1,6 @@
 """Learn the gradient noise scale of a model from what its jobs report while they train.
 
-S and |G|^2 of formulations/gradient_noise.py are averaged, and their quotient is the noise scale. A
+S and |G|^2 of formulations/training_step.py are averaged, and their quotient is the noise scale. A
 report of the noise scale itself counts as S with |G|^2 = 1, so all jobs of a model should report
 the same fields. The mean is that of all reports at first, and an exponential one over MEMORY
 reports later, because the noise grows while a model trains.
@@ -12,7 +12,7 @@ import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from formulations.gradient_noise import estimate_noise
+from formulations.training_step import estimate_noise
 
 MEMORY = 10  # reports over which the mean goes
 

@@ -62,7 +62,7 @@ from allocator.policies.steps import (
     serve_first,
 )
 from formulations.model.linear import Floats, Ints
-from formulations.model.ragged import begins_run
+from formulations.model.sparse_rows import begins_run
 
 LEASE_S = 360.0  # default of the original, whose rounds have the same length
 # relative: distance by which the second programme may fall below the level of the first

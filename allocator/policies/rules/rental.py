@@ -36,7 +36,7 @@ from allocator.policies.rules.static import serve_in_order
 from allocator.policies.steps import option_rates, rank_options
 from allocator.valuation.prices import added_prices
 from formulations.model.dominance import find_feasible_options
-from formulations.model.ragged import begins_run
+from formulations.model.sparse_rows import begins_run
 from formulations.objectives import response
 
 EQUAL = 1e-6  # relative: widths whose cost differs by less are equally good

@@ -363,7 +363,7 @@ def translate_errors(store: QueueDatabase) -> Iterator[None]:
     driver: Any = store.engine.dialect.loaded_dbapi
     try:
         yield
-    except (DBAPIError, driver.Error) as error:  # bulk.py uses the driver without SQLAlchemy
+    except (DBAPIError, driver.Error) as error:  # rows.py uses the driver without SQLAlchemy
         cause = getattr(error, "orig", error)
         said = " ".join((str(cause).strip().splitlines() or [""])[0].split())
         for needle, words in DAMAGE:

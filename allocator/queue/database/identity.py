@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from sqlalchemy import Connection
 
 from allocator.queue.cluster_tables import get_meta, put_meta, read_meta, write_meta
-from allocator.queue.database.bulk import query
+from allocator.queue.database.rows import query
 from allocator.queue.database.schema import OPEN
 
 ID = "queue_id"

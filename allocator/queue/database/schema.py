@@ -1,7 +1,7 @@
 """The tables of a queue.
 
 Columns that the CSV files of a snapshot have follow the schema of those files
-(domain/schema/columns.py), with the types of values.py. NULL or "" is an empty cell, so a snapshot
+(domain/schema/columns.py), with the types of rows.py. NULL or "" is an empty cell, so a snapshot
 that is built from them has what its owner gave. Times are seconds on one clock (unix time, unless a
 test has another clock).
 """
@@ -42,7 +42,7 @@ from allocator.domain.schema.columns import (
     TENANTS,
     TableSchema,
 )
-from allocator.queue.database.values import sql_column
+from allocator.queue.database.rows import sql_column
 
 SCHEMA = "r0001"  # revision of these tables
 SCHEMA_KEY = "schema"  # the row of `meta` that has the revision

@@ -9,7 +9,7 @@ import numpy as np
 from sqlalchemy import Connection
 
 from allocator.market.history import History
-from allocator.queue.database.bulk import as_columns, query
+from allocator.queue.database.rows import as_columns, query
 from allocator.queue.database.schema import ACTIVE
 
 _JOBS = (

@@ -23,9 +23,8 @@ from sqlalchemy import Connection
 
 from allocator.domain.schema.columns import JOBS
 from allocator.objects import Json, Record
-from allocator.queue.database.bulk import execute, query
+from allocator.queue.database.rows import execute, query, value_of
 from allocator.queue.database.schema import OWNED, jobs
-from allocator.queue.database.values import value_of
 from allocator.queue.jobs import purged_names
 from allocator.queue.jobs.submit import Submission, build_row, next_number
 

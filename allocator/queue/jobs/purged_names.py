@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from sqlalchemy import Connection
 
 from allocator.objects import Record
-from allocator.queue.database.bulk import execute, execute_many, insert, query_of
+from allocator.queue.database.rows import execute, execute_many, insert, query_of
 
 _NEWEST_OF = (
     "SELECT job_id, MAX(generation) FROM (SELECT job_id, generation FROM jobs UNION ALL"

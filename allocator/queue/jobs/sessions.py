@@ -19,7 +19,7 @@ from sqlalchemy import Connection
 from allocator.domain.schema.cells import parse
 from allocator.domain.schema.columns import INTERACTIVE
 from allocator.domain.snapshot import Table
-from allocator.queue.database.bulk import as_columns, query
+from allocator.queue.database.rows import as_columns, query
 from formulations.model.headroom import observed_headroom
 
 WINDOW_S = 28 * 86400.0

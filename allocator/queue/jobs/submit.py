@@ -32,9 +32,8 @@ from allocator.errors import Fault, InvalidInput, UsageError
 from allocator.io.progress_sources import read_source
 from allocator.objects import Json, Record
 from allocator.queue import cluster_tables
-from allocator.queue.database.bulk import query, query_of
+from allocator.queue.database.rows import as_rows, query, query_of, to_sql, value_of
 from allocator.queue.database.schema import OWNED
-from allocator.queue.database.values import as_rows, to_sql, value_of
 from allocator.queue.errors import Refused
 from allocator.queue.jobs import purged_names
 from allocator.queue.jobs.verbs import Job, is_storable, show, update_if_unchanged

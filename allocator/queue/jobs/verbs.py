@@ -17,7 +17,15 @@ from allocator.domain.schema.columns import JOBS, ColumnKind
 from allocator.domain.schema.texts import text_of
 from allocator.errors import UsageError
 from allocator.objects import Json, Record
-from allocator.queue.database.bulk import as_columns, execute_many, named_rows, query, query_of
+from allocator.queue.database.rows import (
+    LISTS,
+    as_columns,
+    execute_many,
+    named_rows,
+    query,
+    query_of,
+    values_of,
+)
 from allocator.queue.database.schema import (
     ACTIVE,
     DEFAULT_TENANT,
@@ -29,7 +37,6 @@ from allocator.queue.database.schema import (
     observations,
     turns,
 )
-from allocator.queue.database.values import LISTS, values_of
 from allocator.queue.errors import QueueUnavailable
 from allocator.queue.jobs import purged_names
 from allocator.queue.jobs.states import VERBS

@@ -11,7 +11,7 @@ from allocator.domain.schema.colocation import join_names, split_names
 from allocator.loop.executor import NodePart
 from allocator.objects import Json, Record
 from allocator.queue import cluster_tables
-from allocator.queue.database.bulk import as_columns, query
+from allocator.queue.database.rows import as_columns, query
 from allocator.queue.database.schema import DEFAULT_TENANT, OPEN
 from allocator.queue.jobs.verbs import find_tenants
 from allocator.queue.node_space import parse_parts

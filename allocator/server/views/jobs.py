@@ -16,7 +16,7 @@ from allocator.engine.advice.summary import describe_outcome
 from allocator.errors import UsageError
 from allocator.queue.allocations import Allocation, read_held
 from allocator.queue.costs import Cost, read_job_costs
-from allocator.queue.database.bulk import query, query_of
+from allocator.queue.database.rows import query, query_of
 from allocator.queue.database.schema import ACTIVE, DEFAULT_TENANT, STATES, jobs
 from allocator.queue.jobs.csv_jobs import job_record
 from allocator.queue.jobs.verbs import Job, is_storable, match, read_jobs

@@ -6,7 +6,7 @@ from collections import Counter
 from allocator.errors import UsageError
 from allocator.objects import Json, Record
 from allocator.queue import round_journal
-from allocator.queue.database.bulk import query
+from allocator.queue.database.rows import query
 from allocator.server.views.answer import Answer, Form, Page, find_page
 from allocator.server.views.sight import Sight, read_plan, show_entry
 

@@ -13,7 +13,7 @@ from sqlalchemy import Connection
 from allocator.controller.reporting.journal import read_plan as read_document
 from allocator.objects import Json, Record
 from allocator.queue import cluster_tables
-from allocator.queue.database.bulk import query
+from allocator.queue.database.rows import query
 from allocator.server.caller import VIEWER, Caller
 
 KEPT = 4  # parsed plans; one of 10,000 jobs takes some 20 MB

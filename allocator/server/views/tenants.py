@@ -8,7 +8,7 @@ from allocator.controller import spending
 from allocator.io.tables.csv_table import csv_text
 from allocator.objects import Json, Record
 from allocator.queue.costs import RECENT_DAYS, DailyCost, list_days, read_daily_costs
-from allocator.queue.database.bulk import query
+from allocator.queue.database.rows import query
 from allocator.queue.database.schema import ACTIVE, DEFAULT_TENANT, OPEN
 from allocator.queue.tenants import read_tenants
 from allocator.server.views.sight import Sight
@@ -40,7 +40,7 @@ class TenantRow:
     quotas : list of dict
         Its rows of quotas.csv.
     month : dict or None
-        Its limit of GPU-hours, their use and the forecast (market/gpu_hours.py); None: no limit.
+        Its limit of GPU-hours, their use and the forecast (market/books.py); None: no limit.
     gpus, dollars_per_hour, jobs
         What its jobs, and those of the tenants below it, hold now, cost per hour, and their
         number by state.

@@ -16,7 +16,6 @@ import numpy as np
 from allocator.domain.problem import Problem
 from allocator.options.node_needs import NodeNeeds
 from allocator.options.option_table import find_blocked_jobs
-from allocator.performance.gpu_types import allowed_types
 from allocator.simulator.revocations import HOUR
 from allocator.simulator.world import World
 from formulations.placement.holes import Need
@@ -62,7 +61,7 @@ def _wanted(problem: Problem, world: World, needs: NodeNeeds, free: dict[int, in
     """
     jobs = problem.jobs
     left = dict(free)
-    types = allowed_types(problem)
+    types = problem.allowed_types
     waits = (world.pool[world.active] < 0) & ~find_blocked_jobs(problem)
     waits &= np.isnan(jobs.gpu_fraction)
     wanted = []

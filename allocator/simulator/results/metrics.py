@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from allocator.domain.problem import Floats, Market
-from allocator.performance.gpu_types import slowest_rate
+from allocator.performance.table import slowest_rate
 from allocator.simulator.results.fragmentation import unusable_gpu_hours
 from allocator.simulator.results.records import ColumnTable
 from allocator.simulator.revocations import HOUR

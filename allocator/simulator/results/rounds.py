@@ -14,7 +14,7 @@ from allocator.io.plans import PLAN_CSV, PLAN_JSON, to_csv, to_json, write_files
 from allocator.io.problem_tables import snapshot_folder
 from allocator.io.snapshots import write_snapshot
 from allocator.loop.rounds import RoundOutcome
-from allocator.policies.registry import name_of
+from allocator.policies.base import name_of
 from allocator.simulator.options import SimulationOptions
 from allocator.simulator.run import SimulationState
 

@@ -31,8 +31,7 @@ from allocator.cli.termination import Terminator, is_termination_requested
 from allocator.controller.reporting import telemetry
 from allocator.controller.reporting.telemetry import Metrics, serve
 from allocator.executors import allocation
-from allocator.executors.errors import NotNow
-from allocator.loop.executor import Phase
+from allocator.loop.executor import NotNow, Phase
 from allocator.queue.queue import Queue
 
 

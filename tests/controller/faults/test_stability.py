@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from queues import NOW, cluster
 
+from allocator.controller.options import Stability
 from allocator.controller.steadiness import (
-    Stability,
     find_unpaid_changes,
 )
 from allocator.domain.rules.snapshot_rules import validate

@@ -19,10 +19,9 @@ from places import ROOT
 from second_values import Reading
 
 from allocator.domain.problem import Problem
-from allocator.engine.frontier.jobs import jobs_frontier
+from allocator.engine.frontier.jobs import job_ways, jobs_frontier
 from allocator.engine.frontier.rounds import keep, round_frontier
 from allocator.engine.frontier.sweep import Effort
-from allocator.engine.frontier.ways import job_ways
 from allocator.solvers.base import SolveLimits
 from formulations.bounds.budget_curve import open_intervals
 

@@ -17,7 +17,7 @@ from second_nodes import node_faults
 import allocator
 from allocator import Problem
 from allocator.options.instance_building import compile_round
-from allocator.policies.registry import POLICIES
+from allocator.policies.base import POLICIES
 
 NAMES = sorted(POLICIES)
 

@@ -18,11 +18,10 @@ from kubernetes_objects import check, node, pod, rights
 from waiting import PATIENCE_S, wait_for
 
 from allocator.errors import UsageError
-from allocator.executors.errors import NotNow
 from allocator.executors.kubernetes import executor as kubernetes_executor
 from allocator.executors.kubernetes.executor import KubernetesExecutor
 from allocator.executors.kubernetes.manifest import SAY_PROGRESS
-from allocator.loop.executor import ColocatedAllocation, NodePart, NodeStatus, Phase
+from allocator.loop.executor import ColocatedAllocation, NodePart, NodeStatus, NotNow, Phase
 
 METRICS = {
     "ALLOCATOR_PROGRESS_URL": "http://localhost:8000/metrics",

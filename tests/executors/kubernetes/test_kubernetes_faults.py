@@ -18,9 +18,8 @@ from kubernetes_objects import kueue_cluster
 from allocator.clusters.adapter import ClusterUnreachable, PlannedJob, Refused
 from allocator.clusters.kubernetes.admission import answer_checks
 from allocator.clusters.kubernetes.api import Reader
-from allocator.executors.errors import NotNow
 from allocator.executors.kubernetes.executor import KubernetesExecutor
-from allocator.loop.executor import ENDED, Observation, Phase
+from allocator.loop.executor import ENDED, NotNow, Observation, Phase
 
 POOL = "nvidia-a100-sxm4-80gb"
 FAULTS = ("500 before", "500 after", "429 before", "nonsense after", "403", "404", "409", "410")

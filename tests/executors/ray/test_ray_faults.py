@@ -17,9 +17,8 @@ from waiting import wait_for
 
 from allocator.clusters.ray import api
 from allocator.clusters.ray.api import RayApi, RayUnreachable
-from allocator.executors.errors import NotNow
 from allocator.executors.ray.executor import PACKAGES, RayExecutor
-from allocator.loop.executor import NodePart, Order, Phase
+from allocator.loop.executor import NodePart, NotNow, Order, Phase
 
 RUN = (
     'echo "start $CUDA_VISIBLE_DEVICES" >> $STAMPS; '

@@ -19,7 +19,7 @@ from queues import NOW, cluster
 
 from allocator.controller.controller import Controller
 from allocator.controller.options import ControllerOptions
-from allocator.controller.reporting.replay import Replay, replay
+from allocator.controller.reporting.journal import Replay, replay
 from allocator.controller.reporting.status import format_status, status
 from allocator.controller.reporting.telemetry import Telemetry
 from allocator.engine.decision import decide_round

@@ -29,7 +29,7 @@ from sqlalchemy import Connection
 from allocator.errors import AllocatorError
 from allocator.loop.executor import Observation, Phase
 from allocator.queue import allocations, lease, round_journal
-from allocator.queue.database import bulk
+from allocator.queue.database import rows
 from allocator.queue.errors import LeaseLost
 from allocator.queue.queue import Queue
 
@@ -57,13 +57,13 @@ def die(queue: Queue, name: str, number: int) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
     event.listens_for(queue.store.engine, "commit")(count)
-    driver = bulk._driver
+    driver = rows._driver
 
     def counted(connection: Connection) -> Any:
         count()
         return driver(connection)
 
-    bulk._driver = counted
+    rows._driver = counted
     submit(queue, name, number)
 
 

@@ -30,12 +30,11 @@ from queues import NOW, cluster
 
 from allocator.controller.controller import Controller
 from allocator.controller.options import ControllerOptions
-from allocator.controller.reporting.replay import replay
+from allocator.controller.reporting.journal import replay
 from allocator.engine.decided import Decision
 from allocator.engine.decision import decide_round
 from allocator.errors import AuditFailure, Infeasible, NoPlanInTime
-from allocator.executors.errors import NotNow
-from allocator.loop.executor import Order
+from allocator.loop.executor import NotNow, Order
 from allocator.queue import snapshot as snapshots
 from allocator.queue.cluster_tables import get_meta
 from allocator.queue.database.connection import QueueDatabase

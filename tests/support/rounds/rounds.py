@@ -10,9 +10,8 @@ from dataclasses import replace
 import numpy as np
 
 from formulations.model import linear
-from formulations.model.block import Block
 from formulations.model.instance import Instance
-from formulations.model.linear import LinearModel
+from formulations.model.linear import Block, LinearModel
 
 
 def random_instance(

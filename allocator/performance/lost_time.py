@@ -1,4 +1,4 @@
-"""How the workers of a job are kept in step: the mode of each option, and what it makes of speeds.
+"""Time that jobs lose: to workers out of step, pauses, revocations and checkpoints.
 
 A job keeps its workers in step in one of the modes that its column `modes` allows, or else as its
 column `synchronous` says. The modes of one job at one pool and size cost the same and use the same
@@ -7,6 +7,11 @@ objective, and an option has that one: its pace (formulations/transient/synchron
 what revocations and checkpoints leave of it. Equal modes count in the order of the job's list.
 
 Speeds of rates.csv are those of even workers. A pool says by `straggler_cv` how uneven they are.
+
+A running job whose allocation changes loses restart_s, or what a row of pauses.csv says: sizes that
+were set up in advance may cost nothing, others a checkpoint and a new start. A row of the GPU type
+that the job changes to takes precedence over a row of any type. startup_s of the pool is added in
+both cases.
 """
 
 from __future__ import annotations
@@ -18,8 +23,8 @@ from typing import Any
 import numpy as np
 
 from allocator.domain.problem import Floats, Ints, Market, Problem
-from allocator.domain.schema.modes import name_mode
-from formulations.model.ragged import begins_run
+from allocator.domain.schema.texts import name_mode
+from formulations.model.sparse_rows import begins_run
 from formulations.transient.lifetimes import useful_fraction
 from formulations.transient.revocations import (
     HOUR_S,
@@ -29,6 +34,8 @@ from formulations.transient.revocations import (
 )
 from formulations.transient.synchronisation import ASYNCHRONOUS, BULK, Mode, long_run, pace
 
+# smallest share, because work and money are divided by it
+LEAST = 1e-9
 SIZES = 1 << 20  # more than any number of GPUs
 SHORT = 1e-3  # least share of time by which the length of a run is divided
 
@@ -188,3 +195,49 @@ def _places(pool: Ints, gpus: Ints) -> Iterator[tuple[int, int, Ints]]:
     first = np.flatnonzero(begins_run(key[order]))
     for mine in np.split(order, first[1:]) if len(order) else ():
         yield int(pool[mine[0]]), int(gpus[mine[0]]), mine
+
+
+def useful_share(problem: Problem, job: Ints, pool: Ints, gpus: Ints, rate: Floats) -> Floats:
+    """Return phi of n options, (n,): the expected share of the speed that remains.
+
+    Revocations and the writing of checkpoints take the rest. The inputs are
+    the hazard and lifetime_s of the pool, startup_s and restart_s as the time to
+    replace a worker, and the job's checkpoints (without them: the best interval); see
+    formulations/transient/lifetimes.py. rate (n,) is the work per second without losses. It
+    determines how many lifetimes of new servers the rest of the job takes. The result is at least
+    LEAST.
+    """
+    jobs = problem.jobs
+    pools = problem.pools
+    out = np.ones(len(job))
+    saves = (jobs.checkpoint_s > 0) & ~np.isnan(jobs.checkpoint_every_s)
+    if not (pools.is_lossy.any() or saves.any()):
+        return out
+    at = np.flatnonzero(pools.is_lossy[pool] | saves[job])
+    job, pool, gpus = job[at], pool[at], gpus[at]
+    work_s = jobs.remaining_work[job] / np.maximum(rate[at], 1e-300)
+    chosen = choose_modes(problem, job, pool, gpus)
+    for k in np.unique(chosen.which).tolist():
+        rows = np.flatnonzero(chosen.which == k)
+        out[at[rows]] = mode_share(
+            problem, chosen.modes[k], job[rows], pool[rows], gpus[rows], work_s[rows]
+        )
+    return np.maximum(out, LEAST)
+
+
+def restart_s(
+    problem: Problem, job: Ints, pool: Ints, gpus: Ints, held: Ints | None = None
+) -> Floats:
+    """Return the seconds that jobs lose when they change to gpus of pool, (n,), without start-up.
+
+    held (n,) are the GPUs that they change from; the default is what they hold. 0 means none, and
+    no row counts.
+    """
+    restart = problem.jobs.restart_s[job]
+    if not len(problem.pauses.pause_s):
+        return restart
+    before = problem.jobs.gpus[job] if held is None else held
+    found = problem.pauses.look_up(
+        problem.jobs.model[job], problem.pools.gpu_type[pool], before, gpus
+    )
+    return np.where(np.isnan(found), restart, found)
