@@ -103,8 +103,8 @@ def _mean_gpus(workload: Workload, times: Floats) -> Floats:
     out = np.empty((len(problem.pools), len(times) - 1))
     on_nodes = np.bincount(problem.nodes.pool, problem.nodes.gpus, len(problem.pools))
     for p, gpus in enumerate(problem.pools.gpus.tolist()):
-        mine = (changes.pool == p) & (changes.gpus >= 0) & (not problem.has_nodes[p])
-        at = np.append(times[0], np.maximum(changes.at_s[mine], times[0]))
-        size = np.append(max(gpus, on_nodes[p]), changes.gpus[mine])
+        of_pool = (changes.pool == p) & (changes.gpus >= 0) & (not problem.has_nodes[p])
+        at = np.append(times[0], np.maximum(changes.at_s[of_pool], times[0]))
+        size = np.append(max(gpus, on_nodes[p]), changes.gpus[of_pool])
         out[p] = bin_means(at, np.diff(size, prepend=0), times)
     return out

@@ -113,7 +113,7 @@ def interval(sample: Floats) -> tuple[float, float]:
         # of degenerate resamples, handled below
         warnings.simplefilter("ignore")
         for method in ("BCa", "percentile") if len(sample) > 2 else ("percentile",):
-            found = bootstrap(
+            span = bootstrap(
                 (sample,),
                 np.mean,
                 n_resamples=RESAMPLES,
@@ -121,9 +121,9 @@ def interval(sample: Floats) -> tuple[float, float]:
                 method=method,
                 random_state=np.random.default_rng(SEED),
             ).confidence_interval
-            if math.isfinite(found.low) and math.isfinite(found.high):
+            if math.isfinite(span.low) and math.isfinite(span.high):
                 break
-    return float(found.low), float(found.high)
+    return float(span.low), float(span.high)
 
 
 def wilcoxon_p(sample: Floats) -> float:

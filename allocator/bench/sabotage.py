@@ -33,18 +33,18 @@ class Sabotage:
             _hang()
         if turn == "crash":
             raise ZeroDivisionError("sabotage")
-        found = decide_round(problem, **effort)
+        decision = decide_round(problem, **effort)
         if turn == "lie":
             most = int(problem.pools.gpus.max(initial=1))
             plan = replace(
-                found.allocation,
-                pool=np.zeros_like(found.allocation.pool),
-                gpus=np.full_like(found.allocation.gpus, most),
+                decision.allocation,
+                pool=np.zeros_like(decision.allocation.pool),
+                gpus=np.full_like(decision.allocation.gpus, most),
             )
-            of = found.round
-            told = audit(of.problem, plan, of.repairs, of.offer)
-            raise AuditFailure(told.faults or ("no fault found",))
-        return found
+            of = decision.round
+            audited = audit(of.problem, plan, of.repairs, of.offer)
+            raise AuditFailure(audited.faults or ("no fault found",))
+        return decision
 
 
 def _hang() -> None:

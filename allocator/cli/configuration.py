@@ -119,18 +119,18 @@ def find_options(leaf: Parser) -> Mapping[str, argparse.Action]:
 
     Those that may be given several times or that are required are left to the command line.
     """
-    found: dict[str, argparse.Action] = {}
+    options: dict[str, argparse.Action] = {}
     for action in leaf._actions:
         if action.dest in ("queue", "folder_or_queue") and not action.option_strings:
-            found["queue"] = action
+            options["queue"] = action
         elif (
             isinstance(action, (argparse._StoreAction, argparse._StoreTrueAction))
             and action.option_strings
             and action.nargs in (None, 0)
             and not action.required
         ):
-            found[action.option_strings[-1].lstrip("-")] = action
-    return found
+            options[action.option_strings[-1].lstrip("-")] = action
+    return options
 
 
 def apply_settings(build: Callable[[], Parser], words: tuple[str, ...], leaf: Parser) -> None:

@@ -28,13 +28,13 @@ class Finding(NamedTuple):
 
 
 def doctor(args: argparse.Namespace) -> Answer:
-    found = []
+    checks = []
     for finding in findings():
-        found.append(finding)
+        checks.append(finding)
         if args.format != "json":
             print(f"{finding.verdict:<8} {finding.text}", flush=True)
-    is_sound = all(finding.verdict == "ok" for finding in found)
-    document = {"ok": is_sound, "checks": [finding._asdict() for finding in found]}
+    is_sound = all(finding.verdict == "ok" for finding in checks)
+    document = {"ok": is_sound, "checks": [finding._asdict() for finding in checks]}
     return Answer(document, exit_code=0 if is_sound else 1)
 
 
@@ -72,10 +72,10 @@ def solver_works(name: str) -> Finding:
 
     model = compile_round(validate(read_snapshot(find_shipped(DEMO)))).model
     answer = registry.get(name).solve(model, SolveLimits(time_s=PATIENCE_S, gap=0.0))
-    said = f"{name} {answer.version}: demo snapshot in {answer.seconds:.3f} s"
-    if all(abs(found - BEST) < 1e-3 for found in (answer.objective, answer.bound)):
-        return Finding("ok", said)
-    return Finding("not ok", f"{said}: {answer.termination} {answer.detail}".strip())
+    text = f"{name} {answer.version}: demo snapshot in {answer.seconds:.3f} s"
+    if all(abs(value - BEST) < 1e-3 for value in (answer.objective, answer.bound)):
+        return Finding("ok", text)
+    return Finding("not ok", f"{text}: {answer.termination} {answer.detail}".strip())
 
 
 def order_works(first: str, solver: str) -> Finding:
@@ -133,5 +133,5 @@ def trace_works() -> Finding:
         m = simulate(read_workload(find_shipped("workloads/demo")), policy="greedy").metrics
     except AllocatorError as error:
         return Finding("not ok", f"demo trace: {str(error).splitlines()[0]}")
-    said = f"demo trace: {m['finished']} of {m['jobs']} jobs done in {m['rounds']} simulated rounds"
-    return Finding("ok" if m["finished"] == m["jobs"] else "not ok", said)
+    text = f"demo trace: {m['finished']} of {m['jobs']} jobs done in {m['rounds']} simulated rounds"
+    return Finding("ok" if m["finished"] == m["jobs"] else "not ok", text)

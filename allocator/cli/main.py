@@ -193,8 +193,8 @@ def _call(argv: Sequence[str]) -> int:
         )
     begin = time.monotonic()
     begin_cpu = time.process_time()
-    found = resolve_name(f"allocator.cli.{args.call}")(args)
-    code = found if isinstance(found, int) else show_answer(found, args)
+    answer = resolve_name(f"allocator.cli.{args.call}")(args)
+    code = answer if isinstance(answer, int) else show_answer(answer, args)
     seconds = time.monotonic() - begin
     cpu = time.process_time() - begin_cpu
     tell_details(f"exit code {code} after {seconds:.2f} s, {cpu:.2f} s of them on the CPU")

@@ -142,8 +142,8 @@ def text(value: Any, digits: int = 4) -> str:
         return "-"
     if isinstance(value, float):
         return f"{value:.{digits}g}" if abs(value) < 10**digits else f"{value:.0f}"
-    said = str(value)
-    return said if said.isprintable() else said.encode("unicode_escape").decode("ascii")
+    cell = str(value)
+    return cell if cell.isprintable() else cell.encode("unicode_escape").decode("ascii")
 
 
 def percent(gap: float) -> str:
@@ -151,9 +151,9 @@ def percent(gap: float) -> str:
     return "0 %" if gap == 0 else f"{100 * gap:.{'2g' if abs(gap) < 0.995 else '0f'}} %"
 
 
-def pick(found: object, *names: str) -> Values:
+def pick(record: object, *names: str) -> Values:
     """Return attributes of an object by name."""
-    return {name: getattr(found, name) for name in names}
+    return {name: getattr(record, name) for name in names}
 
 
 def text_of(lines: Iterable[str]) -> str:
@@ -273,16 +273,16 @@ def show_answer(answer: Answer, args: Namespace) -> int:
     if answer.files and args.out is not None:
         from allocator.io.plans import write_files
 
-        made = {n: found() if callable(found) else found for n, found in answer.files.items()}
-        texts = {n: f"{format_json(f)}\n" if isinstance(f, dict) else f for n, f in made.items()}
+        files = {n: f() if callable(f) else f for n, f in answer.files.items()}
+        texts = {n: f"{format_json(f)}\n" if isinstance(f, dict) else f for n, f in files.items()}
         write_files(Path(args.out), texts)
         note(f"written to {args.out}: {', '.join(texts)}")
     if args.format == "json":
-        found = answer.document() if callable(answer.document) else answer.document
-        if isinstance(found, str):
-            sys.stdout.write(found)
+        result = answer.document() if callable(answer.document) else answer.document
+        if isinstance(result, str):
+            sys.stdout.write(result)
         else:
-            for document in [found] if isinstance(found, Mapping) else found:
+            for document in [result] if isinstance(result, Mapping) else result:
                 print(format_json(document), flush=True)
     elif args.format == "csv":
         rows = answer.csv() if callable(answer.csv) else answer.csv
@@ -309,34 +309,34 @@ class _Column(NamedTuple):
         return max((len(w) for c in [self.name, *self.cells] for w in c.split()), default=0)
 
 
-def show(found: Iterable[str | Table]) -> None:
+def show(parts: Iterable[str | Table]) -> None:
     """Print lines, and tables below an empty line each, on standard output.
 
     A terminal gets lines broken between words, unless a text has lines of its own.
     """
     is_terminal = sys.stdout.isatty()
-    for one in found:
-        if isinstance(one, str):
-            print(wrap(one) if is_terminal and "\n" not in one else one)
+    for part in parts:
+        if isinstance(part, str):
+            print(wrap(part) if is_terminal and "\n" not in part else part)
             continue
         print()
-        values = zip(*one.rows, strict=True) if one.rows else [()] * len(one.columns)
+        values = zip(*part.rows, strict=True) if part.rows else [()] * len(part.columns)
         columns = [
             _Column(name.removeprefix(">"), name.startswith(">"), list(map(text, cells)))
-            for name, cells in zip(one.columns, values, strict=True)
+            for name, cells in zip(part.columns, values, strict=True)
         ]
-        if not is_terminal or len(one.rows) > LONG:
-            _plain(one.title, columns)
+        if not is_terminal or len(part.rows) > LONG:
+            _plain(part.title, columns)
             continue
         width = shutil.get_terminal_size().columns
-        for name in one.droppable:
+        for name in part.droppable:
             if _drawn_width(c.width for c in columns) <= width:
                 break
             columns = [column for column in columns if column.name != name]
         if _drawn_width(column.longest_word for column in columns) > width:
-            _show_records(one.title, columns)
+            _show_records(part.title, columns)
         else:
-            _rich(one.title, columns)
+            _rich(part.title, columns)
 
 
 def _drawn_width(widths: Iterable[int]) -> int:

@@ -100,35 +100,35 @@ class Parser(argparse.ArgumentParser):
             self.prepare()
         words = own if self.takes_command else given
         if self.default_queue is None:
-            found = self._parse(words, namespace)
+            parsed = self._parse(words, namespace)
         else:
-            found = self._parse_with_queue(words, namespace, self.default_queue)
+            parsed = self._parse_with_queue(words, namespace, self.default_queue)
         if self.takes_command:
-            found.command = rest
-        return found, []
+            parsed.command = rest
+        return parsed, []
 
     def _parse_with_queue(
         self, given: list[str], namespace: Namespace | None, queue: str
     ) -> Namespace:
         """Parse with the queue or folder that is given, else with the default queue."""
         try:
-            found = self._parse(given, copy(namespace))
+            parsed = self._parse(given, copy(namespace))
         except WrongCommandLine:
             if any(map(is_queue, given)):
                 raise
         else:
-            if "folder_or_queue" in found or is_queue(found.queue):
-                return found
+            if "folder_or_queue" in parsed or is_queue(parsed.queue):
+                return parsed
         return self._parse([queue, *given], namespace)
 
     def _parse(self, given: list[str], namespace: Namespace | None) -> Namespace:
-        found, unknown = super().parse_known_args(given, namespace)
+        parsed, unknown = super().parse_known_args(given, namespace)
         if unknown:
             near = did_you_mean(unknown[0].partition("=")[0], self._option_string_actions)
             if self.takes_command and not unknown[0].startswith("-"):
                 near = "; write -- before the command of the job"
             self.error(f"unrecognized arguments: {' '.join(unknown)}{near}")
-        return found
+        return parsed
 
     def _get_value(self, action: argparse.Action, arg_string: str) -> Any:
         convert = self._registry_get("type", action.type, action.type)
@@ -408,10 +408,10 @@ def parse_integer(at_least: int, at_most: int = 2**31 - 1) -> Callable[[str], in
 
 def words(text: str) -> tuple[str, ...]:
     """Return the words of a list with commas."""
-    found = tuple(w.strip() for w in text.split(",") if w.strip())
-    if not found:
+    parts = tuple(w.strip() for w in text.split(",") if w.strip())
+    if not parts:
         raise ValueError("a list with nothing in it")
-    return found
+    return parts
 
 
 def many(convert: Callable[[str], Any]) -> Callable[[str], tuple[Any, ...]]:

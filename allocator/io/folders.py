@@ -187,7 +187,7 @@ def _why_no_folder(folder: str, error: OSError | ValueError, sort: FolderKind) -
 def _sibling(folder: str) -> str:
     path = Path(folder).absolute()
     try:
-        return did_you_mean(path.name, [one.name for one in path.parent.iterdir() if one.is_dir()])
+        return did_you_mean(path.name, [p.name for p in path.parent.iterdir() if p.is_dir()])
     except OSError:
         return ""
 

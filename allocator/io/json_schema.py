@@ -203,10 +203,10 @@ def _record(record: type, **more: Schema) -> Schema:
 def _describe_fields(record: type) -> dict[str, str]:
     """Return what the docstring of a record says of each field."""
     listed = (inspect.getdoc(record) or "").partition("Attributes\n----------\n")[2]
-    found: dict[str, str] = defaultdict(str)
+    described: dict[str, str] = defaultdict(str)
     for names, words in re.findall(r"^(\w.*?) : .*\n((?: {4}.*\n?)+)", listed, re.MULTILINE):
-        found |= dict.fromkeys(names.split(", "), " ".join(words.split()))
-    return found
+        described |= dict.fromkeys(names.split(", "), " ".join(words.split()))
+    return described
 
 
 def _value(kind: Any) -> Schema:

@@ -55,19 +55,19 @@ def snapshot_folder(problem: Problem) -> Snapshot:
 
 def jobs(problem: Problem) -> Json:
     """Return every column of jobs.csv."""
-    held = problem.jobs
+    rows = problem.jobs
     lists = [s.tolist() for s in problem.size_lists]
     sets = [[problem.gpu_types[t] for t in np.flatnonzero(s)] for s in problem.type_sets]
     modes = [list(map(name_mode, modes)) for modes in problem.mode_sets]
-    return name_columns(problem, JOBS, vars(held)) | {
-        "gpus": np.where(held.state == State.RUNNING, held.gpus, -1),
+    return name_columns(problem, JOBS, vars(rows)) | {
+        "gpus": np.where(rows.state == State.RUNNING, rows.gpus, -1),
         "shared_with": [
-            join_names(held.job_id[h] for h in others) if first >= 0 else ""
-            for first, others in zip(held.primary.tolist(), other_jobs(held.secondary), strict=True)
+            join_names(rows.job_id[h] for h in others) if first >= 0 else ""
+            for first, others in zip(rows.primary.tolist(), other_jobs(rows.secondary), strict=True)
         ],
-        "sizes": [lists[k] if k >= 0 else () for k in held.sizes.tolist()],
-        "gpu_types": [sets[k] if k >= 0 else () for k in held.gpu_types.tolist()],
-        "modes": [modes[k] if k >= 0 else () for k in held.modes.tolist()],
+        "sizes": [lists[k] if k >= 0 else () for k in rows.sizes.tolist()],
+        "gpu_types": [sets[k] if k >= 0 else () for k in rows.gpu_types.tolist()],
+        "modes": [modes[k] if k >= 0 else () for k in rows.modes.tolist()],
     }
 
 

@@ -201,11 +201,11 @@ class LogPattern:
                 if left <= 0:
                     raise TimeoutError
                 words = line[:LONGEST_LINE].decode("utf-8", "replace")
-                found = self._regex.search(words, timeout=left)
+                match = self._regex.search(words, timeout=left)
             except TimeoutError:
                 self._tries -= 1
                 return None
-            if found is not None and (progress := _read_groups(found.groupdict())):
+            if match is not None and (progress := _read_groups(match.groupdict())):
                 return progress
         return None
 

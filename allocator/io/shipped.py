@@ -80,7 +80,7 @@ def copy_examples(examples: Iterable[Example], folder: Path) -> None:
     UsageError
         If there is something of the name of a copy, which stays as it is.
     """
-    copies = {folder / one.name: one.source for one in examples if one.source is not None}
+    copies = {folder / e.name: e.source for e in examples if e.source is not None}
     for target in copies:
         if target.exists() or target.is_symlink():
             raise UsageError(f'"{target}" exists already; nothing was copied')

@@ -25,29 +25,29 @@ class Answer(NamedTuple):
     rows: Sequence[Sequence[str]]
 
 
-def write_assessment(found: Record, answer: Answer, out: Path) -> Path:
+def write_assessment(assessment: Record, answer: Answer, out: Path) -> Path:
     """Write the page of an assessment (bench/assess) into a folder; return the path of the page.
 
     The folder is made if it does not exist.
     """
-    x = [0.0, *found["use"]["until_s"]]
+    x = [0.0, *assessment["use"]["until_s"]]
     marks = [
         Mark("line", *steps(x, used), name, COLOURS[i % 8], is_dashed=i % 2 > 0)
-        for i, (name, used) in enumerate(found["use"]["gpus"].items())
+        for i, (name, used) in enumerate(assessment["use"]["gpus"].items())
     ]
-    limit = [(found["gpus"], "all there is at the start")]
+    limit = [(assessment["gpus"], "all there is at the start")]
     panel = Panel("GPUs in use", marks, Axis(kind="time"), Axis(kind="whole"), limit)
     caption = "GPUs in use between the first and the last submission."
     picture = Picture("use", "GPUs in use", caption, Chart("GPUs in use", [panel]))
-    title = f"What would change: {found['history']}"
+    title = f"What would change: {assessment['history']}"
     return _write(out / "report.html", title, answer, picture)
 
 
-def write_shadow(found: Record, answer: Answer, out: Path) -> Path:
+def write_shadow(summary: Record, answer: Answer, out: Path) -> Path:
     """Write the page of a summary of recorded rounds (bench/shadow) to an HTML file."""
     names = ("at_s", "hours", "regret_bound", "regret", "gpus", "used", "usable")
-    seen = np.array([[look.get(name, np.nan) for name in names] for look in found["looks"]]).T
-    begin = seen[0] - found["from_s"]
+    seen = np.array([[look.get(name, np.nan) for name in names] for look in summary["looks"]]).T
+    begin = seen[0] - summary["from_s"]
     # a round stands until its end, and nothing is drawn after it
     x = np.stack([begin, begin + 3600.0 * seen[1], begin + 3600.0 * seen[1]]).T.reshape(-1)
     bound, regret, gpus, used, usable = np.repeat(seen[2:], 3, axis=1)
@@ -58,22 +58,22 @@ def write_shadow(found: Record, answer: Answer, out: Path) -> Path:
         Mark("area", x, bound, "up to bound", orange, regret, is_faint=True),
         Mark("line", x, line, "regret", blue),
     ]
-    held = [
+    use = [
         Mark("area", x, used, "in use", FAINT, np.zeros(len(x)), is_faint=True),
         Mark("area", x, used + usable, "idle, could be used", green, used),
         Mark("line", x, gpus, "all there is", INK),
     ]
-    since = Axis("since the first look", "time", high=found["to_s"] - found["from_s"])
+    since = Axis("since the first look", "time", high=summary["to_s"] - summary["from_s"])
     panels = [
         Panel("value above the cluster's", value, since),
-        Panel("GPUs", held, since, Axis(kind="whole")),
+        Panel("GPUs", use, since, Axis(kind="whole")),
     ]
     picture = Picture("shadow", "Round by round", SHADOW, Chart("round by round", panels))
-    return _write(out, f"Beside {found['cluster']}", answer, picture)
+    return _write(out, f"Beside {summary['cluster']}", answer, picture)
 
 
 def _write(out: Path, title: str, answer: Answer, picture: Picture) -> Path:
-    words = [(TEXT if i else LEAD).format(said) for i, said in enumerate(answer.sentences)]
+    words = [(TEXT if i else LEAD).format(sentence) for i, sentence in enumerate(answer.sentences)]
     last = len(answer.columns) - 1
     table = Table("The answer in numbers", answer.columns, answer.rows, [last])
     return write_page(out, title, [*words, table, picture])

@@ -90,8 +90,8 @@ class Axis:
             tens = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
             steps = (1, 2, 5) if len(tens) < 4 else (1,)
             every = 1 if len(tens) < 4 else -(-len(tens) // MOST_TICKS)
-            found = [step * 10.0**k for k in tens if k % every == 0 for step in steps]
-            return [at for at in found if low / 1.001 <= at <= high * 1.001]
+            values = [step * 10.0**k for k in tens if k % every == 0 for step in steps]
+            return [at for at in values if low / 1.001 <= at <= high * 1.001]
         step = self._step(low, high)
         first = math.ceil(low / step - 1e-6)
         return [step * k for k in range(first, math.floor(high / step + 1e-6) + 1)]
@@ -174,9 +174,9 @@ class Chart:
         return {mark.name: mark.colour for mark in marks if mark.name}
 
 
-def boxes(found: Sequence[Box], colour: str, name: str = "") -> Mark:
+def boxes(shapes: Sequence[Box], colour: str, name: str = "") -> Mark:
     """Return the mark of boxes: left, lower, right and upper end, and what the pointer is told."""
-    left, low, right, high, tips = zip(*found, strict=True)
+    left, low, right, high, tips = zip(*shapes, strict=True)
     return Mark("boxes", left, high, name, colour, low, right, tips)
 
 

@@ -66,7 +66,7 @@ def draw_nodes(nodes: Sequence[NodeRow], parts: Sequence[JobPart], words: str = 
         by_node[part.node].append(part)
     blocks = [blocks_of(node, by_node[node.name]) for node in nodes]
     # in turn, so that jobs which begin near each other differ
-    shades = dict(zip(dict.fromkeys(b.job for found in blocks for b in found), cycle(JOBS)))
+    shades = dict(zip(dict.fromkeys(b.job for of_node in blocks for b in of_node), cycle(JOBS)))
     across = min(3, -(-len(nodes) // 8)) or 1
     size = max(1, min(MOST_ROWS, -(-len(nodes) // across)))
     panels = [
@@ -77,11 +77,11 @@ def draw_nodes(nodes: Sequence[NodeRow], parts: Sequence[JobPart], words: str = 
 
 
 def _panel(
-    nodes: Sequence[NodeRow], found: Sequence[Sequence[Block]], shades: Mapping[str, str]
+    nodes: Sequence[NodeRow], by_node: Sequence[Sequence[Block]], shades: Mapping[str, str]
 ) -> Panel:
     boxes: dict[str, list[Box]] = defaultdict(list)
     names = []
-    for i, (node, blocks) in enumerate(zip(nodes, found, strict=True)):
+    for i, (node, blocks) in enumerate(zip(nodes, by_node, strict=True)):
         floor = len(nodes) - 1 - i + 0.06
         for g in set(range(node.gpus)) - {g for b in blocks for g in b.cells}:
             tip = f"{node.name}: {'free' if node.state == UP else node.state}"
@@ -92,7 +92,7 @@ def _panel(
             boxes[shades[b.job]] += [(g, low, g + 1, high, tip) for g in b.cells]
             if b.high - b.low > 0.6:
                 names.append((b.cells.start, high, b.cells.stop, b.job))
-    marks = [draw_boxes(found, shade) for shade, found in boxes.items()]
+    marks = [draw_boxes(shapes, shade) for shade, shapes in boxes.items()]
     if names:
         x, y, end, words = zip(*names, strict=True)
         marks.append(Mark("label", x, y, end=end, tips=words))
@@ -215,9 +215,9 @@ def _draw_fragmentation(runs: Sequence[SimulationRun], length: float) -> Chart:
     marks: dict[str, list[Mark]] = {name: [] for name in KINDS}
     for run in runs:
         frame = _sum_pools(run)
-        for name, found in marks.items():
+        for name, lines in marks.items():
             line = hold(frame.index, frame[name])
-            found.append(Mark("line", *line, run.policy, colour(run.policy)))
+            lines.append(Mark("line", *line, run.policy, colour(run.policy)))
     since = Axis("since the first submission", "time", high=length)
     whole = Axis(kind="whole")
     panels = [Panel(title, marks[name], since, whole) for name, title in KINDS.items()]
@@ -230,14 +230,14 @@ def _sum_pools(run: SimulationRun) -> Frame:
 
 def find_moment(runs: Sequence[SimulationRun]) -> tuple[SimulationRun, float]:
     """Return the run and the round after which most GPUs were unusable, then fewest free."""
-    found = []
+    moments = []
     for run in runs:
         frame = _sum_pools(run)
         for at_s, unusable, free in frame.itertuples():
-            found.append((unusable, -free, -at_s, run.policy, run))
-    if not found:
+            moments.append((unusable, -free, -at_s, run.policy, run))
+    if not moments:
         return runs[0], 0.0
-    *_, at_s, _, run = max(found, key=lambda row: row[:4])
+    *_, at_s, _, run = max(moments, key=lambda row: row[:4])
     return run, -at_s
 
 

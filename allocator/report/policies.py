@@ -89,7 +89,7 @@ def _write(study: Study, out: Path) -> Path:
 
 def _keep_together(text: Markup) -> Markup:
     """Replace spaces that must not break: before a percent sign, and inside an interval."""
-    kept = re.sub(r"\[[^\]<]*\]", lambda found: found[0].replace(" ", "\N{NO-BREAK SPACE}"), text)
+    kept = re.sub(r"\[[^\]<]*\]", lambda match: match[0].replace(" ", "\N{NO-BREAK SPACE}"), text)
     return Markup(kept.replace(" %", "\N{NO-BREAK SPACE}%"))
 
 
@@ -191,7 +191,7 @@ def _draw(work: Study, tail: str) -> Iterator[Picture]:
         lines.draw_times(work),
     )
     windows = {load: window([run for run in work.runs if run.load == load]) for load in work.loads}
-    found = {load: lines.collect(work, load, shown.length_s) for load, shown in windows.items()}
+    by_load = {load: lines.collect(work, load, shown.length_s) for load, shown in windows.items()}
     cut = max(windows.values(), key=lambda w: w.longest_s - w.length_s).words()
     yield Picture(
         "queue" + tail,
@@ -199,7 +199,7 @@ def _draw(work: Study, tail: str) -> Iterator[Picture]:
         "Number of submitted, unfinished jobs that hold no GPU; lower is better. The queueing time"
         " in the table ends at the first start. The picture also counts jobs that are paused later,"
         " to make space for others." + band,
-        lines.draw_over_time(found, lines.WAITING, "jobs that wait"),
+        lines.draw_over_time(by_load, lines.WAITING, "jobs that wait"),
     )
     load = work.loads[-1]
     seed = work.typical_seed(load)
@@ -215,13 +215,13 @@ def _draw(work: Study, tail: str) -> Iterator[Picture]:
         " it holds them. What is empty is idle. All panels show the same jobs." + which,
         draw_holders(runs, length),
     )
-    is_priced = lines.is_priced(found)
+    is_priced = lines.is_priced(by_load)
     use = lines.HELD | lines.PAID if is_priced else lines.HELD
     yield Picture(
         "use" + tail,
         "GPUs in use, and what they cost" if is_priced else "GPUs in use",
         "The space below the dashed line shows idle GPUs." + band + cut,
-        lines.draw_over_time(found, use, "GPUs in use"),
+        lines.draw_over_time(by_load, use, "GPUs in use"),
     )
     yield Picture(
         "decisions" + tail,

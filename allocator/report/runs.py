@@ -122,8 +122,8 @@ class SimulationRun:
 
     def frame(self, name: str) -> Frame:
         """Return a table of FILES; times are since the first submission."""
-        mine = self._read(name)
-        return mine.assign(**{c: mine[c] - self.begin_s for c in mine if c in CLOCKS})
+        table = self._read(name)
+        return table.assign(**{c: table[c] - self.begin_s for c in table if c in CLOCKS})
 
 
 class MetricChange(NamedTuple):
@@ -207,8 +207,8 @@ class Study:
 
     def mean(self, load: str, policy: str, key: str) -> float:
         """Return the mean over the seeds that have a value; nan if none has."""
-        found = (run.metrics.get(key, math.nan) for run in self.of(load, policy))
-        values = list(filter(math.isfinite, found))
+        figures = (run.metrics.get(key, math.nan) for run in self.of(load, policy))
+        values = list(filter(math.isfinite, figures))
         return sum(values) / len(values) if values else math.nan
 
     def change(self, load: str, policy: str, key: str) -> MetricChange | None:
@@ -294,15 +294,15 @@ def read_simulation(folder: Path) -> Study:
     metrics = {
         name: {
             key: math.nan if value is None else float(value)
-            for key, value in found.items()
+            for key, value in figures.items()
             if value is None or isinstance(value, int | float)
         }
-        for name, found in policies.items()
+        for name, figures in policies.items()
     }
     runs = [SimulationRun(workload, "", seed, p, m, folder, files) for p, m in metrics.items()]
     changes = {
-        key: MetricChange(*key, _compare(found, metrics[baseline], key[-1]))
-        for name, found in metrics.items()
+        key: MetricChange(*key, _compare(figures, metrics[baseline], key[-1]))
+        for name, figures in metrics.items()
         if name != baseline
         for key in ((workload, "", name, metric) for metric in BY_KEY)
     }
@@ -341,10 +341,10 @@ def read_benchmark(folder: Path) -> Study:
             change = MetricChange._make((*cells, row.get("verdict", "open")))
             changes.setdefault(change[:4], change)
             baseline = baseline or str(row["baseline"])
-    asked = read_json(grid) if grid.is_file() else {}
+    sweep = read_json(grid) if grid.is_file() else {}
     names = [run.policy for run in runs]
     usual = "greedy" if "greedy" in names or not names else names[0]
-    tasks = len(asked.get("tasks", ()))
+    tasks = len(sweep.get("tasks", ()))
     notes = [*_list_assumed(runs), *_list_unfinished(runs)]
     if tasks > len(results):
         notes.append(
@@ -352,24 +352,24 @@ def read_benchmark(folder: Path) -> Study:
             " have no result; they failed, or have not run yet."
         )
     words = machine.read_text(encoding="utf-8").strip() if machine.is_file() else ""
-    baseline = baseline or str(asked.get("baseline", "")) or usual
+    baseline = baseline or str(sweep.get("baseline", "")) or usual
     return Study(False, baseline, runs, changes, notes, words)
 
 
 def read_json(path: Path) -> Json:
     """Return a JSON object. Raises InvalidInput if it is none."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        document = json.loads(path.read_text(encoding="utf-8"))
     except (UnicodeDecodeError, json.JSONDecodeError) as error:
         raise input_error(path, f"is not JSON: {error}") from None
-    if not isinstance(found, dict):
+    if not isinstance(document, dict):
         raise input_error(path, "should be a JSON object")
-    return found
+    return document
 
 
-def _compare(found: Mapping[str, float], base: Mapping[str, float], key: str) -> float:
+def _compare(figures: Mapping[str, float], base: Mapping[str, float], key: str) -> float:
     """Return a change in percent, nan if it is not known."""
-    x, b = (metrics.get(key, math.nan) for metrics in (found, base))
+    x, b = (metrics.get(key, math.nan) for metrics in (figures, base))
     if not (math.isfinite(x) and math.isfinite(b)):
         return math.nan
     return 0.0 if x == b else 100.0 * (x - b) / abs(b) if b else math.nan

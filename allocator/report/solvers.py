@@ -87,8 +87,8 @@ class Results:
         Correct engines give no such line.
         """
         rows = self.rows.sort_index()
-        found = rows.loc[rows.groupby(PROBLEM, observed=True)["value"].idxmax()]
-        both = rows.merge(found[[*PROBLEM, "engine", "value"]], on=PROBLEM, suffixes=("", "_found"))
+        best = rows.loc[rows.groupby(PROBLEM, observed=True)["value"].idxmax()]
+        both = rows.merge(best[[*PROBLEM, "engine", "value"]], on=PROBLEM, suffixes=("", "_found"))
         return [
             f"WRONG: {a.engine} proved {a.bound:.9g} for {a.instance} {a.rules} seed {a.seed},"
             f" {a.engine_found} found {a.value_found:.9g}"
@@ -135,12 +135,12 @@ def list_tables(results: Results) -> Iterator[tuple[str, str, list[list[str]]]]:
         ["rules", "instance", "round", "gap_asked", "limit_s"], observed=True
     )
     for group, rows in sorted(groups, key=lambda item: [*RULES, item[0][0]].index(item[0][0])):
-        rules, instance, turn, asked, limit = group
+        rules, instance, turn, gap, limit = group
         seeds = rows["seed"].nunique()
         warm = WARM * (turn == "warm")
         about = (
             f"{rows['jobs'].max():,} jobs,{warm} {RULES.get(rules, rules)}, "
-            f"{seeds} seed{'s' * (seeds > 1)}, asked for {percent(asked)}, limit {limit:g} s"
+            f"{seeds} seed{'s' * (seeds > 1)}, asked for {percent(gap)}, limit {limit:g} s"
         )
         engines = rows.groupby("engine", observed=True)
         yield instance, about, [list(_list_cells(engine, here)) for engine, here in engines]
@@ -259,8 +259,8 @@ def _draw_sizes(rows: Frame) -> Chart:
     jobs = Axis("jobs", "log", ticks={float(n): f"{n:,}" for n in counts})
     gaps = _draw_over_jobs(rows.assign(y=np.maximum(FLOOR, 100 * rows["gap"])))
     took = _draw_over_jobs(rows.assign(y=np.maximum(LEAST_S, rows["cpu_asked_gap"])))
-    asked = " or ".join(f"{100 * a:g} %" for a in sorted({*rows["gap_asked"]}))
-    seconds = Panel(f"CPU seconds until {asked} was proven", took, jobs, Axis(kind="log"))
+    targets = " or ".join(f"{100 * a:g} %" for a in sorted({*rows["gap_asked"]}))
+    seconds = Panel(f"CPU seconds until {targets} was proven", took, jobs, Axis(kind="log"))
     panels = [Panel("Gap proven when the run ended", gaps, jobs, GAP), seconds]
     return Chart("solvers over the size of the cluster", panels, 2)
 
@@ -268,9 +268,9 @@ def _draw_sizes(rows: Frame) -> Chart:
 def _draw_over_jobs(rows: Frame) -> list[Mark]:
     """Return the column y: medians of the seeds, and their ends where all have a number."""
     marks = []
-    for engine, mine in rows.groupby("engine", observed=True):
+    for engine, of_engine in rows.groupby("engine", observed=True):
         looks, points = _describe(engine), []
-        for _, here in mine.groupby("instance", observed=True):
+        for _, here in of_engine.groupby("instance", observed=True):
             if np.isfinite(here["y"]).all():
                 jobs = here["jobs"].iloc[0]
                 points.append((jobs, here["y"].median()))

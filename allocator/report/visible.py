@@ -11,4 +11,4 @@ _HIDDEN = re.compile("[\0-\b\v-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u20
 
 def show_hidden(text: str) -> str:
     r"""Return text or HTML with control characters and marks of direction as text: \u202e."""
-    return _HIDDEN.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return _HIDDEN.sub(lambda match: f"\\u{ord(match[0]):04x}", text)

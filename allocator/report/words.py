@@ -83,16 +83,16 @@ def _list_winners(work: Study, key: str) -> dict[str, list[str]]:
 
 def _where(work: Study, policy: str, loads: Sequence[str]) -> str:
     """Return text such as " at load 0.3 (−16 % against greedy) and 0.36 (−33 %)"."""
-    said: list[str] = []
+    parts: list[str] = []
     for load in loads:
         change = work.change(load, policy, MAIN)
         words = ""
         if change is not None:
             undecided = ", undecided" * (change.verdict == "open" and not work.single)
-            ground = f" against {escape(work.baseline)}" if not said else ""
+            ground = f" against {escape(work.baseline)}" if not parts else ""
             words = f" ({change.words}{ground}{undecided})"
-        said.append(f"{escape(load)}{words}")
-    return (" at load " if loads != [""] else "") + join_words(said)
+        parts.append(f"{escape(load)}{words}")
+    return (" at load " if loads != [""] else "") + join_words(parts)
 
 
 def _describe_others(work: Study) -> str:
@@ -122,8 +122,8 @@ def _list_changes(work: Study, policy: str) -> list[MetricChange]:
     always 0, such as dollars if GPUs have no price, are left out.
     """
     at = _find_overall_load(work)
-    found = (work.change(at, policy, key) for key in SENTENCE)
-    return [c for c in found if c is not None and (c.percent, c.low, c.high) != (0, 0, 0)]
+    changes = (work.change(at, policy, key) for key in SENTENCE)
+    return [c for c in changes if c is not None and (c.percent, c.low, c.high) != (0, 0, 0)]
 
 
 def _find_overall_load(work: Study) -> str:
@@ -166,7 +166,7 @@ def _describe_exceptions(work: Study, policy: str) -> str:
 
     They have the opposite verdict, or a clear one where the pooled one is open.
     """
-    found = [
+    exceptions = [
         f"{change.verdict} in {_describe(change)} at load {load}"
         for key in SENTENCE
         for load in work.loads
@@ -174,4 +174,4 @@ def _describe_exceptions(work: Study, policy: str) -> str:
         and (change := work.change(load, policy, key))
         and change.verdict not in ("open", whole.verdict)
     ]
-    return f" Not everywhere alike: {join_words(found)}." if found else ""
+    return f" Not everywhere alike: {join_words(exceptions)}." if exceptions else ""

@@ -91,7 +91,7 @@ def to_refusal(error: Exception) -> Refusal:
 def _malformed(error: RequestValidationError) -> Refusal:
     """Return the faults of a request by place, without the values, which may be huge."""
     faults = [
-        f"{'.'.join(str(part) for part in one['loc'])[:200]}: {str(one['msg'])[:200]}"
-        for one in error.errors()
+        f"{'.'.join(str(part) for part in fault['loc'])[:200]}: {str(fault['msg'])[:200]}"
+        for fault in error.errors()
     ]
     return Refusal(422, "malformed", "the request does not have the documented form", faults=faults)

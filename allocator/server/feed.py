@@ -76,8 +76,8 @@ def look(connection: Connection, before: Seen, now_s: float) -> Seen:
     things |= {("over", row[0]): tuple(row) for row in query_of(connection, _NAMED, gone)}
     last = round_journal.count_rounds(connection)
     first = max(before.round, last - MOST_ROUNDS) + 1
-    for one in round_journal.read_light(connection, first, last):
-        things["round", one.number] = {name: getattr(one, name) for name in ROUND_FIELDS}
+    for entry in round_journal.read_light(connection, first, last):
+        things["round", entry.number] = {name: getattr(entry, name) for name in ROUND_FIELDS}
     used, gpus = cluster_tables.used(connection), cluster_tables.gpus(connection)
     things["pools", ""] = {"pools": {p: {"gpus": gpus[p], "used": used[p]} for p in gpus}}
     things["counts", ""] = {"counts": verbs.counts(connection)}
@@ -194,8 +194,8 @@ class Feed:
         epoch, _, number = last.partition("-")
         if epoch != self._epoch or not number.isdecimal() or len(number) > 15:
             return None
-        found = int(number)
-        return found if self._end - len(self._events) <= found <= self._end else None
+        event = int(number)
+        return event if self._end - len(self._events) <= event <= self._end else None
 
     def _read_after(self, number: int, tenant: str | None) -> bytes:
         """Return the later events that a tenant may see; None: all. Most followers share one."""

@@ -42,19 +42,19 @@ class Routes(APIRouter):
             @wraps(function)
             async def handle(request: Request, caller: Any, **given: Any) -> Any:
                 def answer(sight: Sight) -> Any:
-                    found = function(sight, **given)
-                    return found if show is None else show(request, caller, found)
+                    result = function(sight, **given)
+                    return result if show is None else show(request, caller, result)
 
                 queue = get_service(request).queue
                 return await (queue.look if method == "GET" else queue.change)(caller, answer)
 
             own = inspect.signature(function, eval_str=True)
-            asked = (
+            parameters = (
                 Parameter("request", Parameter.KEYWORD_ONLY, annotation=Request),
                 Parameter("caller", Parameter.KEYWORD_ONLY, annotation=role),
                 *(p.replace(kind=Parameter.KEYWORD_ONLY) for p in [*own.parameters.values()][1:]),
             )
-            handle.__signature__ = own.replace(parameters=asked)  # type: ignore[attr-defined]
+            handle.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
             tags = {"tags": [path.split("/")[1]]}
             self.add_api_route(path, handle, methods=[method], **tags | more)
             return function

@@ -140,13 +140,13 @@ class _Assessment:
         cases.append(self._case(PRESENT, [self.present], words, self.counted))
         use[PRESENT] = self.present.used.tolist()
         for name, workloads, words in self._variants():
-            found = [
+            trials = [
                 self._try(w, lambda share, _, name=name: self.watch(name, share)) for w in workloads
             ]
-            case = self._case(name, found, (*words, *self.common), self.counted)
-            gpus = [self._find_fewest(name, *pair) for pair in zip(workloads, found, strict=True)]
+            case = self._case(name, trials, (*words, *self.common), self.counted)
+            gpus = [self._find_fewest(name, *pair) for pair in zip(workloads, trials, strict=True)]
             cases.append(case | {"fewest_gpus": [min(gpus), max(gpus)]})
-            use[name] = found[0].used.tolist()
+            use[name] = trials[0].used.tolist()
         at = outcomes.edges(self.workload)
         return {
             "history": self.workload.problem.name,
@@ -161,28 +161,29 @@ class _Assessment:
 
     def _variants(self) -> Iterator[tuple[str, list[Workload], tuple[str, ...]]]:
         """Yield name, workloads and assumptions of each case of this allocator."""
-        asked, problem = self.question, self.rigid.problem
-        every_s = asked.every_s or problem.interval_s
-        rounds = f"rounds every {every_s:g} s, and {asked.react_s:g} s after an event"
+        question, problem = self.question, self.rigid.problem
+        every_s = question.every_s or problem.interval_s
+        rounds = f"rounds every {every_s:g} s, and {question.react_s:g} s after an event"
         service = (
-            f"fewest GPUs: mean waiting and completion at most {asked.react_s:g} s above those of"
-            f" your scheduler, simulated; found to {100 / STEPS:g} %"
+            f"fewest GPUs: mean waiting and completion at most {question.react_s:g} s above those"
+            f" of your scheduler, simulated; found to {100 / STEPS:g} %"
         )
-        if not asked.progress:
+        if not question.progress:
             rounds += ", to which jobs that are never stopped report no progress"
         ours = (f"policy {OURS}, objective {problem.objective}, {rounds}", service)
         yield RIGID, [self.rigid], ("each job at the GPUs it asked for, and never stopped", *ours)
-        low, high = asked.span
-        for share in asked.shares:
+        low, high = question.span
+        for share in question.shares:
             words = (
-                f"{100 * share:g} % of the jobs, drawn at random (seed {asked.seed}), may use"
+                f"{100 * share:g} % of the jobs, drawn at random (seed {question.seed}), may use"
                 f" {low:g} to {high:g} times the GPUs they ask for",
                 "speed on k GPUs k / (1 + c (k - 1)), c "
-                + " and ".join(f"{c:g}" for c in asked.curves),
+                + " and ".join(f"{c:g}" for c in question.curves),
                 f"a change costs {problem.restart_s:g} s where the history says nothing else",
             )
             workloads = [
-                make_elastic(self.rigid, share, asked.span, c, asked.seed) for c in asked.curves
+                make_elastic(self.rigid, share, question.span, c, question.seed)
+                for c in question.curves
             ]
             yield f"this allocator, {100 * share:g} % elastic", workloads, (*words, *ours)
 
@@ -193,17 +194,17 @@ class _Assessment:
             seed=self.question.seed, react_s=react_s, prove_every=0, **options_
         )
         state = initial_state(workload, policy, options)
-        made = state.cluster.world.workload
-        reserve_after_s = 0.0 if policy in OWN else made.problem.reserve_after_s
-        state.cluster = UnsettledCluster(made, options, reserve_after_s)
+        simulated = state.cluster.world.workload
+        reserve_after_s = 0.0 if policy in OWN else simulated.problem.reserve_after_s
+        state.cluster = UnsettledCluster(simulated, options, reserve_after_s)
         return continue_simulation(
             state, lambda state, turn: watch(state.share, state.cluster.world)
         )
 
     def _try(self, workload: Workload, watch: Any) -> Outcome:
-        asked = self.question
-        options = {"interval_s": asked.every_s, "progress": asked.progress}
-        run = self._run(workload, OURS, asked.react_s, watch, **options)
+        question = self.question
+        options = {"interval_s": question.every_s, "progress": question.progress}
+        run = self._run(workload, OURS, question.react_s, watch, **options)
         return outcomes.outcome_of(workload, run)
 
     def _find_fewest(self, name: str, workload: Workload, outcome: Outcome) -> float:
@@ -246,15 +247,15 @@ class _Assessment:
         return int(scale_gpus(workload, high / self.gpus).problem.pools.gpus.sum())
 
     def _case(
-        self, name: str, found: Sequence[Outcome], assuming: Sequence[str], chosen: Bools
+        self, name: str, results: Sequence[Outcome], assuming: Sequence[str], chosen: Bools
     ) -> Json:
         """Return a line: figures and changes from the lowest to the highest of its outcomes."""
-        chosen = chosen & np.all([np.isfinite(o.completion_s) for o in found], axis=0)
+        chosen = chosen & np.all([np.isfinite(o.completion_s) for o in results], axis=0)
         lost = int((self.counted & ~chosen).sum()) if name != RECORDED else 0
-        figures = [o.figures(chosen, self.gpus) for o in found]
+        figures = [o.figures(chosen, self.gpus) for o in results]
         changes = {}
         for key in ("waiting_s", "completion_s"):
-            pairs = [getattr(o, key)[chosen] for o in (*found, self.present)]
+            pairs = [getattr(o, key)[chosen] for o in (*results, self.present)]
             each = [outcomes.change(p, pairs[-1], self.period_of[chosen]) for p in pairs[:-1]]
             if pairs[-1].mean() < OWN_REACT_S:  # percent of next to nothing say nothing
                 each = [(np.nan,) * 3]

@@ -49,8 +49,8 @@ def outcome_of(workload: Workload, run: Simulation) -> Outcome:
     """Return the outcome of a simulation of the workload."""
     times = np.full((2, len(workload.problem.jobs)), np.nan)
     for column, name in zip(times, ("queue_s", "jct_s"), strict=True):
-        found = np.asarray(run.tables["jobs"][name], dtype=np.float64)
-        column[: len(found)] = found
+        values = np.asarray(run.tables["jobs"][name], dtype=np.float64)
+        column[: len(values)] = values
     spans = run.tables["spans"]
     own = np.asarray(spans["shared_with"], dtype=str) == ""
     start, end, gpus = (np.asarray(spans[name])[own] for name in ("from_s", "to_s", "gpus"))

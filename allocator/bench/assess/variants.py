@@ -15,12 +15,12 @@ DOWN = 2  # state of a node
 def make_rigid(workload: Workload) -> Workload:
     """Return the workload with every job at the GPUs it asks for, and never stopped."""
     jobs = workload.problem.jobs
-    asked = jobs.requested_gpus
-    sizes, number = np.unique(asked, return_inverse=True)
+    requested = jobs.requested_gpus
+    sizes, number = np.unique(requested, return_inverse=True)
     jobs = replace(
         jobs,
-        min_gpus=asked,
-        max_gpus=asked,
+        min_gpus=requested,
+        max_gpus=requested,
         sizes=number.reshape(-1),
         preemptible=np.zeros(len(jobs), dtype=bool),
     )
@@ -64,8 +64,8 @@ def make_elastic(
         return_inverse=True,
     )
     lists = [
-        np.union1d(rule[rule >= least], asked)
-        for _, asked, least, most in kinds.T.tolist()
+        np.union1d(rule[rule >= least], requested)
+        for _, requested, least, most in kinds.T.tolist()
         for rule in (sizes_by_rule(node, most),)
     ]
     sizes, model = jobs.sizes.copy(), jobs.model.copy()
@@ -74,9 +74,9 @@ def make_elastic(
     kind, gpu_type = (x.ravel() for x in np.indices((kinds.shape[1], len(problem.gpu_types))))
     rate, _ = RateTable.of(problem).rate(kinds[0][kind], gpu_type, kinds[1][kind])
     known = np.flatnonzero(np.nan_to_num(rate) > 0)
-    kind, asked = kind[known], kinds[1][kind[known]]
-    one = rate[known] * (1.0 + overhead * (asked - 1)) / asked
-    speeds = zip(one.tolist(), kinds[3][kind].tolist(), strict=True)
+    kind, requested = kind[known], kinds[1][kind[known]]
+    rate_1 = rate[known] * (1.0 + overhead * (requested - 1)) / requested
+    speeds = zip(rate_1.tolist(), kinds[3][kind].tolist(), strict=True)
     curves = Curves(
         len(problem.models) + kind,
         gpu_type[known],

@@ -54,7 +54,7 @@ def judge(content: bytes, policy: str) -> tuple[dict[str, Any], str]:
     limits = SolveLimits(
         options.limit_s(problem.interval_s), options.gap, options.threads, options.seed
     )
-    found = decide_safely(problem, None, policy=policy, solver=options.solver, limits=limits)
+    decision = decide_safely(problem, None, policy=policy, solver=options.solver, limits=limits)
     filled = decide_round(problem, policy=FILLS, limits=limits)
     round_ = filled.round
     stays = replace(round_.allocation(round_.unchanged_choice()), places=problem.placements)
@@ -82,14 +82,14 @@ def judge(content: bytes, policy: str) -> tuple[dict[str, Any], str]:
         "usable": int(usable.sum()),
         "usable_per_hour": float(usable @ price) if price.any() else None,
         "passed_over": [jobs.job_id[j] for j in _find_passed_over(round_, waits).tolist()],
-        "value": found.value,
-        "bound": found.proof[0],
+        "value": decision.value,
+        "bound": decision.proof[0],
         "cluster_value": present.objective_value,
-        "cost_per_hour": float(found.witness.cost.sum()),
+        "cost_per_hour": float(decision.witness.cost.sum()),
         "cluster_cost_per_hour": float(present.cost.sum()),
         "broken": list(present.faults),
     }
-    return figures, format_plan(problem, found, policy, options.seed)
+    return figures, format_plan(problem, decision, policy, options.seed)
 
 
 def _find_passed_over(round_: CompiledRound, waits: Bools) -> Ints:

@@ -136,12 +136,12 @@ def _running(
     Returns keep (n,) and runs (J,).
     """
     J = len(start) - 1
-    held = start[:-1] + (rng.random(J) * np.diff(start)).astype(np.int64)
+    choice = start[:-1] + (rng.random(J) * np.diff(start)).astype(np.int64)
     asks = rng.random(J) < 0.5
     keep = np.zeros(len(count), dtype=bool)
     for t in range(len(capacity)):
-        mine = held[asks & (pool[held] == t)]
-        keep[mine[np.cumsum(count[mine]) <= 0.7 * capacity[t]]] = True
+        of_pool = choice[asks & (pool[choice] == t)]
+        keep[of_pool[np.cumsum(count[of_pool]) <= 0.7 * capacity[t]]] = True
     return keep, np.add.reduceat(keep, start[:-1]) > 0
 
 

@@ -89,7 +89,7 @@ def grid(
         for name in names:
             if name not in known:
                 raise UsageError(f'unknown {what} "{name}" (known: {", ".join(known)}{more})')
-    made = [
+    tasks = [
         SweepTask(size, seed=seed, options={"rules": rule, "round": turn, **how})
         for size, rule, seed, turn in itertools.product(sizes, rules, range(seeds), rounds)
     ]
@@ -97,11 +97,11 @@ def grid(
         models, path = _read_models(file), Path(file)
         options = {"rules": FILE, "round": COLD, **how}
         key = digest({path.name: path.read_bytes()})
-        made += [
+        tasks += [
             SweepTask(path.name, None, "", i, None, key, options, str(path.resolve()))
             for i in range(len(models))
         ]
-    return [replace(task, policy=engine) for task in made for engine in engines]
+    return [replace(task, policy=engine) for task in tasks for engine in engines]
 
 
 def problems(task: SweepTask) -> tuple[Callable[[], LinearModel], ...]:

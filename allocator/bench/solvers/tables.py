@@ -60,7 +60,7 @@ def write_runs(store: SweepStore) -> None:
 
 def _row(folder: Path, trace: Frame) -> Json:
     """Return a measurement by columns of runs.csv; a killed one was watched from outside alone."""
-    identity, seen, told = (
+    identity, seen, metrics = (
         json.loads((folder / name).read_text(encoding="utf-8"))
         for name in (TASK_FILE, RUN_FILE, METRICS_FILE)
     )
@@ -81,9 +81,9 @@ def _row(folder: Path, trace: Frame) -> Json:
         "seed": task.seed,
         **task.options,
         **seen,
-        "cpu_s": max(0.0, seen["cpu_s"] - told["ready_cpu_s"]),
+        "cpu_s": max(0.0, seen["cpu_s"] - metrics["ready_cpu_s"]),
         "detail": " ".join(seen["words"].split()),
-        **told,
+        **metrics,
         **{name: value for end in ends for name, value in end.items()},
         "cpu_first_plan": first(trace["value"].notna()),
         **{name: first(trace["gap"] <= most * (1 + 1e-9)) for name, most in gaps.items()},

@@ -118,14 +118,14 @@ Closing the iterator, or an exception in it, kills the running tasks and drops t
 """
 
 
-def finished(asked: dict[Future[TaskOutcome], SweepTask]) -> Generator[Finished, None, None]:
+def finished(futures: dict[Future[TaskOutcome], SweepTask]) -> Generator[Finished, None, None]:
     """Yield the tasks of futures with their outcomes, as they finish."""
-    for future in as_completed(list(asked)):
+    for future in as_completed(list(futures)):
         try:
             outcome = future.result()
         except Exception as error:  # no process or folder was made; a worker or scheduler died
             outcome = TaskOutcome(failure=f"lost: {type(error).__name__}", words=str(error))
-        yield asked.pop(future), outcome
+        yield futures.pop(future), outcome
 
 
 def on_processes(

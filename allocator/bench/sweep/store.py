@@ -40,8 +40,8 @@ class SweepStore:
         self.folder = Path(folder)
         self.tasks = self.folder / "tasks"
         self.failed = self.folder / "failed"
-        for made in (self.tasks, self.failed):
-            made.mkdir(parents=True, exist_ok=True)
+        for child in (self.tasks, self.failed):
+            child.mkdir(parents=True, exist_ok=True)
         lock = try_lock(self.folder / ".lock")
         if lock is None:
             raise UsageError(f'another sweep is writing to "{self.folder}"')

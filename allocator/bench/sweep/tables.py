@@ -104,10 +104,10 @@ def list_results(metrics: Mapping[SweepTask, Row]) -> Frame:
         {
             **{name: getattr(task, name) for name in NAMES},
             "load": "" if task.load is None else f"{task.load:g}",
-            **found,
+            **figures,
             "task": task.key,
         }
-        for task, found in metrics.items()
+        for task, figures in metrics.items()
     ]
     return pd.DataFrame(rows, columns=[*NAMES, *METRICS, "task", ASSUMED], dtype=object)
 
@@ -118,28 +118,28 @@ def comparisons(results: Frame, baseline: str) -> list[Row]:
     If a workload has several loads, further rows pool all of them.
     """
     rows: list[Row] = []
-    for workload, mine in results.astype(dict.fromkeys(METRICS, float)).groupby(
+    for workload, of_workload in results.astype(dict.fromkeys(METRICS, float)).groupby(
         "workload", sort=False
     ):
-        loads, policies = mine["load"].unique(), mine["policy"].unique()
-        by_seed = mine.pivot(index=["policy", "load"], columns="seed", values=[*COMPARED])
+        loads, policies = of_workload["load"].unique(), of_workload["policy"].unique()
+        by_seed = of_workload.pivot(index=["policy", "load"], columns="seed", values=[*COMPARED])
         for policy, metric in itertools.product(policies, COMPARED):
-            if policy == baseline or (metric in WHERE_ANY and not (mine[metric] > 0).any()):
+            if policy == baseline or (metric in WHERE_ANY and not (of_workload[metric] > 0).any()):
                 continue
             x, b = (
                 by_seed[metric].reindex([(name, load) for load in loads]).to_numpy()
                 for name in (policy, baseline)
             )
-            found = dict(zip(loads, map(compare, x, b), strict=True))
+            changes = dict(zip(loads, map(compare, x, b), strict=True))
             if len(loads) > 1:
-                found[POOLED] = compare(x, b)
+                changes[POOLED] = compare(x, b)
             rows += (
                 {
                     **dict(zip(NAMED, (workload, load, policy, baseline, metric), strict=True)),
                     **asdict(c),
                     "verdict": c.verdict(metric in MORE_IS_BETTER),
                 }
-                for load, c in found.items()
+                for load, c in changes.items()
             )
     return rows
 
@@ -183,18 +183,18 @@ def markdown(rows: Sequence[Row], results: Frame, tasks: int, baseline: str) -> 
             for words in assumed.dropna().unique()
             for line in (f"{workload}: assumed: {words}", "")
         ]
-    for workload, mine in results.groupby("workload", sort=False):
+    for workload, of_workload in results.groupby("workload", sort=False):
         here = [row for row in rows if row["workload"] == workload]
         if here:
-            lines += [f"## {workload}", "", *table(here), "", *_reached(mine)]
+            lines += [f"## {workload}", "", *table(here), "", *_reached(of_workload)]
     return "\n".join(lines)
 
 
 def _reached(results: Frame) -> Iterator[str]:
     """Yield a paragraph per load: the bound, and how close to it each policy comes."""
     policies = [policy for policy in results["policy"].unique() if policy != LEAST]
-    for load, mine in results.astype({MEAN: float}).groupby("load", sort=False):
-        mean_s = mine.pivot(index="policy", columns="seed", values=MEAN)
+    for load, of_load in results.astype({MEAN: float}).groupby("load", sort=False):
+        mean_s = of_load.pivot(index="policy", columns="seed", values=MEAN)
         if LEAST not in mean_s.index:
             continue
         least = mean_s.loc[LEAST].dropna()

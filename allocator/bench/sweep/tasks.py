@@ -133,14 +133,14 @@ def grid(
     """
     if len({s.workload for s in sources}) < len({(s.workload, s.path) for s in sources}):
         raise UsageError("two workloads have the same name; the tables could not tell them apart")
-    asked = {
+    given = {
         f.name: value
         for f in fields(options)
         if f.name != "seed" and (value := getattr(options, f.name)) != f.default
     }
     several = [source for source in sources if has_seeds(source, options)]
     return [
-        replace(source, policy=policy, seed=seed, options=asked)
+        replace(source, policy=policy, seed=seed, options=given)
         for seed in range(seeds)
         for source in (several if seed else sources)
         for policy in dict.fromkeys(policies)

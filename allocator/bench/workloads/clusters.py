@@ -263,9 +263,9 @@ def mixed(asked: Asked) -> GeneratedWorkload:
         },
     }
     hourly_cost = sum(p["gpus"] * p["price_per_gpu_hour"] for p in pools)
-    made = training.workload(asked, window, submitted, wide, pools, columns, tenants=limits)
+    workload = training.workload(asked, window, submitted, wide, pools, columns, tenants=limits)
     budget = {"budget_per_hour": round(f["budget"] * hourly_cost)}
-    return replace(made, config={**made.config, **budget})
+    return replace(workload, config={**workload.config, **budget})
 
 
 def heterogeneous(asked: Asked) -> GeneratedWorkload:

@@ -208,13 +208,13 @@ def exposure(asked: Asked) -> GeneratedWorkload:
     GPUs, and another fifth on at most 4.
     """
     f = asked.figures
-    made = deadlines(replace(asked, name="deadlines"))
+    workload = deadlines(replace(asked, name="deadlines"))
     rng = np.random.default_rng([asked.seed, 1])
     tenants = columns_of(f["tenants"])
     owned: Columns = {
-        **made.tables["workload.csv"],
+        **workload.tables["workload.csv"],
         "tenant": rng.choice(tenants["tenant"], asked.jobs, p=f["shares"]),
         "max_spot_gpus": rng.choice(list(SPOT_JOBS), asked.jobs, p=list(SPOT_JOBS.values())),
     }
-    tables = {**made.tables, "workload.csv": owned, "tenants.csv": tenants}
-    return replace(made, name="exposure", tables=tables)
+    tables = {**workload.tables, "workload.csv": owned, "tenants.csv": tenants}
+    return replace(workload, name="exposure", tables=tables)

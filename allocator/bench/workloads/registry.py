@@ -94,17 +94,17 @@ def generate(
     from allocator.bench.workloads.parts.draw import Asked
 
     modules = (importlib.import_module(f"{__package__}.{module}") for module in MODULES)
-    function = next(found for m in modules if (found := getattr(m, name, None)))
-    made: GeneratedWorkload = function(Asked(name, seed, load, jobs, gpus))
+    function = next(candidate for m in modules if (candidate := getattr(m, name, None)))
+    workload: GeneratedWorkload = function(Asked(name, seed, load, jobs, gpus))
     options = "" if gpus is None else f" --gpus {gpus}"
     if nodes_per_rack is not None:
-        made = made.with_nodes(nodes_per_rack)
+        workload = workload.with_nodes(nodes_per_rack)
         options += f" --nodes-per-rack {nodes_per_rack}"
-    there = sum(made.tables["pools.csv"]["gpus"])
+    there = sum(workload.tables["pools.csv"]["gpus"])
     about = (
         f"# {name}\n\n{generator.about[0].upper()}{generator.about[1:]}.\n\n{jobs} jobs"
-        f" submitted in {made.window_s / 3_600:.1f} hours, {there} GPUs, load {load:g}"
+        f" submitted in {workload.window_s / 3_600:.1f} hours, {there} GPUs, load {load:g}"
         f" ({generator.unit}).\nMade by `allocator generate {name} --seed {seed} --load"
         f" {load!r} --jobs {jobs}{options}`; no line comes from a real cluster.\n"
     )
-    return replace(made, about=about)
+    return replace(workload, about=about)

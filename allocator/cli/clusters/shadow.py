@@ -20,11 +20,11 @@ COLUMNS = ("", "figure", "assuming")
 
 def watch(args: Namespace) -> int:
     observe = observer(args.cluster, read_request(args), [Path(name) for name in args.add])
-    clock, said = WallClock(), set[str]()
+    clock, shown = WallClock(), set[str]()
 
     def tell(look: Look, notes: Sequence[str]) -> None:
-        note(*(f"note: {line}" for line in notes if line not in said), _describe(look))
-        said.update(notes)
+        note(*(f"note: {line}" for line in notes if line not in shown), _describe(look))
+        shown.update(notes)
 
     going = Watch(
         Record(Path(args.record)), args.cluster, observe, clock, args.every, args.policy, tell
@@ -49,58 +49,58 @@ def report(args: Namespace) -> Answer:
     path = Path(args.record)
     if not path.exists():
         raise UsageError(f'there is no record "{path}"; "allocator shadow watch" makes one')
-    found = summarise(Record(path).looks())
-    said, rows = _sentences(found), _rows(found)
+    summary = summarise(Record(path).looks())
+    lines, rows = _sentences(summary), _rows(summary)
     if args.out:
-        answer = assessment.Answer(said, COLUMNS, rows)
-        note(f"written to {assessment.write_shadow(found, answer, Path(args.out))}")
+        answer = assessment.Answer(lines, COLUMNS, rows)
+        note(f"written to {assessment.write_shadow(summary, answer, Path(args.out))}")
     return Answer(
-        found, [*said, Table(f"beside {found['cluster']}", COLUMNS, rows)], found["looks"]
+        summary, [*lines, Table(f"beside {summary['cluster']}", COLUMNS, rows)], summary["looks"]
     )
 
 
-def _sentences(found: Values) -> list[str]:
+def _sentences(summary: Values) -> list[str]:
     """Return the answer, and what it rests on."""
     looks = (
-        f"{found['rounds']:,} rounds from {format_time(found['from_s'])} to"
-        f" {format_time(found['to_s'])} UTC, {found['gaps']:,} gaps in which the cluster could not"
-        f" be seen, {found['faults']:,} faults that could not be decided."
+        f"{summary['rounds']:,} rounds from {format_time(summary['from_s'])} to"
+        f" {format_time(summary['to_s'])} UTC, {summary['gaps']:,} gaps in which the cluster could"
+        f" not be seen, {summary['faults']:,} faults that could not be decided."
     )
-    if not found["rounds"]:
+    if not summary["rounds"]:
         return ["No look was decided yet, so nothing is known.", looks]
-    worth = found["regret_percent"]
+    worth = summary["regret_percent"]
     value = "" if worth is None else f" ({percent(worth)} % over all)"
     return [
-        f"In {duration(3600 * found['hours'])} beside {found['cluster']},"
-        f" {_share(found, 'usable')} were idle although waiting jobs could have used them,"
-        f" {_jobs(found)} waited while others of lower value ran, and decisions made"
-        f" here would have been worth more in {found['regretted']:,} of {found['rounds']:,}"
+        f"In {duration(3600 * summary['hours'])} beside {summary['cluster']},"
+        f" {_share(summary, 'usable')} were idle although waiting jobs could have used them,"
+        f" {_jobs(summary)} waited while others of lower value ran, and decisions made"
+        f" here would have been worth more in {summary['regretted']:,} of {summary['rounds']:,}"
         f" rounds{value}.",
         looks,
     ]
 
 
-def _rows(found: Values) -> list[tuple[str, str, str]]:
+def _rows(summary: Values) -> list[tuple[str, str, str]]:
     """Return the rows of the table under COLUMNS; the last cell says what a figure assumes."""
-    dollars = found["usable_dollars"]
+    dollars = summary["usable_dollars"]
     longest = ", ".join(
-        f"{job} {duration(3600 * hours)}" for job, hours in found["longest_passed_over"].items()
+        f"{job} {duration(3600 * hours)}" for job, hours in summary["longest_passed_over"].items()
     )
     regret, bound = (
-        "–" if found[name] is None else f"{percent(found[name])} %"
+        "–" if summary[name] is None else f"{percent(summary[name])} %"
         for name in ("regret_percent", "bound_percent")
     )
     return [
         (
             "GPU-hours in use",
-            _share(found, "used"),
+            _share(summary, "used"),
             "a look stands for the time until the next, at most two intervals"
-            f" ({duration(found['every_s'])} each); {duration(3600 * found['unseen_hours'])} were"
-            " not seen and do not count",
+            f" ({duration(summary['every_s'])} each); {duration(3600 * summary['unseen_hours'])} "
+            "were not seen and do not count",
         ),
         (
             "GPU-hours idle while jobs waited that could have used them",
-            _share(found, "usable"),
+            _share(summary, "usable"),
             "jobs start oldest first on what is idle, within quotas and budgets, and nothing that"
             " runs is stopped; a job that the cluster starts just after a look counts as waiting",
         ),
@@ -111,7 +111,7 @@ def _rows(found: Values) -> list[tuple[str, str, str]]:
         ),
         (
             "jobs that waited while others of lower value ran",
-            f"{_jobs(found)}, together {duration(3600 * found['passed_over_hours'])}",
+            f"{_jobs(summary)}, together {duration(3600 * summary['passed_over_hours'])}",
             "value in the objective, on no more GPUs than one running job of the pool has, whether"
             " or not that job may be stopped",
         ),
@@ -119,33 +119,33 @@ def _rows(found: Values) -> list[tuple[str, str, str]]:
         (
             "value of the decisions above that of what the cluster did",
             f"{regret}, no plan more than {bound}",
-            f"policy {'; '.join(found['policies'])}; each round starts from what the cluster had"
+            f"policy {'; '.join(summary['policies'])}; each round starts from what the cluster had"
             " made of those before, so that regrets of rounds do not add up",
         ),
         (
             "jobs of one size only",
-            f"{found['rigid_percent']:.0f} %",
+            f"{summary['rigid_percent']:.0f} %",
             "taken as rigid, as neither they nor the site say other sizes; all decisions keep them"
             " so",
         ),
         (
             "jobs at an assumed speed",
-            f"{found['assumed_percent']:.0f} %",
+            f"{summary['assumed_percent']:.0f} %",
             "their model has no rate; where nobody states their work, their time limit counts",
         ),
         (
             "rounds in which the cluster broke a rule of the snapshot",
-            f"{found['broken']:,}",
+            f"{summary['broken']:,}",
             "no plan here breaks one, so that the value may be lower",
         ),
     ]
 
 
-def _jobs(found: Values) -> str:
-    count = found["passed_over"]
+def _jobs(summary: Values) -> str:
+    count = summary["passed_over"]
     return f"{count:,} job{'s' * (count != 1)}"
 
 
-def _share(found: Values, name: str) -> str:
-    part, whole = (found[f"{n}_gpu_hours"] for n in (name, "gpus"))
+def _share(summary: Values, name: str) -> str:
+    part, whole = (summary[f"{n}_gpu_hours"] for n in (name, "gpus"))
     return f"{number(part)} of {number(whole)} GPU-hours ({100 * part / max(whole, 1e-9):.1f} %)"

@@ -50,43 +50,43 @@ def assess(args: Namespace) -> Answer:
     warn(workload.problem.warnings)
     with progress_bar(is_counted=False) as bar:
         row = bar.add_task("", total=1.0)
-        found = find_answer(
+        document = find_answer(
             workload,
             take(Question, args),
             lambda what, share: bar.update(row, description=what, completed=share),
         )
     intervals = (
-        f"In brackets: 95 % interval by resampled {found['resampled']}s of submission."
-        if found["resampled"]
+        f"In brackets: 95 % interval by resampled {document['resampled']}s of submission."
+        if document["resampled"]
         else "No intervals: the history is shorter than two days."
     )
-    said = [*sentences(found), intervals]
-    rows = _rows(found)
+    paragraphs = [*sentences(document), intervals]
+    rows = _rows(document)
     if args.out:
-        each = zip(rows, found["cases"], strict=True)
+        each = zip(rows, document["cases"], strict=True)
         pages = [(*row, "; ".join(case["assuming"])) for row, case in each]
-        answer = assessment.Answer(said, (*COLUMNS, "assuming"), pages)
-        page = assessment.write_assessment(found, answer, Path(args.out))
-        write_files(page.parent, {"assessment.json": dumps(found)})
+        answer = assessment.Answer(paragraphs, (*COLUMNS, "assuming"), pages)
+        page = assessment.write_assessment(document, answer, Path(args.out))
+        write_files(page.parent, {"assessment.json": dumps(document)})
         note(f"written to {args.out}: {page.name}, assessment.json")
     names, *lines = zip(*rows, strict=True)
     table = Table(
-        f"{found['history']}: {found['jobs']:,} jobs, {found['gpus']:,} GPUs",
+        f"{document['history']}: {document['jobs']:,} jobs, {document['gpus']:,} GPUs",
         ("", *(f">{name}" for name in names)),
         [(column, *line) for column, line in zip(COLUMNS[1:], lines, strict=True)],
     )
-    assuming = (f"{c['name']} assumes: {'; '.join(c['assuming'])}" for c in found["cases"])
-    return Answer(found, [*said, table, "", *assuming])
+    assuming = (f"{c['name']} assumes: {'; '.join(c['assuming'])}" for c in document["cases"])
+    return Answer(document, [*paragraphs, table, "", *assuming])
 
 
-def sentences(found: Values) -> list[str]:
+def sentences(document: Values) -> list[str]:
     """Return the answer: what changes, whether that is to be believed, and what both assume."""
-    return [_answer(found), _belief(found), f"Assumed: {'; '.join(found['assuming'])}."]
+    return [_answer(document), _belief(document), f"Assumed: {'; '.join(document['assuming'])}."]
 
 
-def _answer(found: Values) -> str:
-    by = {case["name"]: case for case in found["cases"]}
-    rigid, gpus = by[RIGID], found["gpus"]
+def _answer(document: Values) -> str:
+    by = {case["name"]: case for case in document["cases"]}
+    rigid, gpus = by[RIGID], document["gpus"]
     before, after = (_time(by[n]["figures"]["waiting_s_mean"]) for n in (PRESENT, RIGID))
     fewest = rigid["fewest_gpus"][1]
     service = (
@@ -94,17 +94,17 @@ def _answer(found: Values) -> str:
         if fewest < gpus
         else f"and the service of today takes {_gpus(fewest, gpus)} GPUs"
     )
-    doubt = "" if (found["calibration"] or {}).get("believed") else "Not to be believed as yet: "
+    doubt = "" if (document["calibration"] or {}).get("believed") else "Not to be believed as yet: "
     return (
         f"{doubt}{'with' if doubt else 'With'} every job at the size it asked for, these"
-        f" {found['jobs']:,} jobs would wait {after} on average in place of {before} under"
+        f" {document['jobs']:,} jobs would wait {after} on average in place of {before} under"
         f" your scheduler, simulated ({_change(rigid['change_percent']['waiting_s'])}), {service}."
     )
 
 
-def _belief(found: Values) -> str:
+def _belief(document: Values) -> str:
     """Say in a sentence whether forecasts are to be believed, and why."""
-    seen = found["calibration"]
+    seen = document["calibration"]
     if seen is None:
         return (
             "Whether forecasts are to be believed is not known: the history does not record when"
@@ -131,7 +131,7 @@ def _belief(found: Values) -> str:
     return f"Forecasts are not to be believed: {why}; {most}. {cause}"
 
 
-def _rows(found: Values) -> list[tuple[str, ...]]:
+def _rows(document: Values) -> list[tuple[str, ...]]:
     """Return a row for each case under COLUMNS."""
     return [
         (
@@ -142,11 +142,11 @@ def _rows(found: Values) -> list[tuple[str, ...]]:
                 _change(case["change_percent"][key]) if "fewest_gpus" in case else "–"
                 for key in ("waiting_s", "completion_s")
             ),
-            _span(case["fewest_gpus"], lambda v: _gpus(v, found["gpus"]))
+            _span(case["fewest_gpus"], lambda v: _gpus(v, document["gpus"]))
             if "fewest_gpus" in case
             else "–",
         )
-        for case in found["cases"]
+        for case in document["cases"]
     ]
 
 

@@ -64,8 +64,8 @@ def parse_tasks(args: Namespace) -> list[SweepTask]:
         args.horizon,
     )
     options = take(SimulationOptions, args)
-    found = sources(args.workloads, args.loads, args.jobs_per_workload)
-    differs = [has_seeds(source, options) for source in found]
+    workloads = sources(args.workloads, args.loads, args.jobs_per_workload)
+    differs = [has_seeds(source, options) for source in workloads]
     if args.seeds > 1 and not all(differs):
         note(
             "folders are simulated once: without --misjudged, --noise or --failures, and without"
@@ -76,7 +76,7 @@ def parse_tasks(args: Namespace) -> list[SweepTask]:
             f"with {args.seeds} seeds every difference will stay open, because the paired test"
             f" cannot give p below {LEVEL:g}: --seeds {FEWEST_SEEDS} or more can tell"
         )
-    return grid(found, compared, args.seeds, options)
+    return grid(workloads, compared, args.seeds, options)
 
 
 def sources(
@@ -87,28 +87,28 @@ def sources(
     Raises UsageError for a workload that does not exist, and for loads if there are only folders.
     """
 
-    found: list[SweepTask] = []
+    workloads: list[SweepTask] = []
     for name in dict.fromkeys(names):
         if name in GENERATORS:
-            made = GENERATORS[name]
-            each = dict.fromkeys(loads or made.loads)
-            found += (SweepTask(name, load, jobs=jobs or made.jobs) for load in each)
+            generator = GENERATORS[name]
+            each = dict.fromkeys(loads or generator.loads)
+            workloads += (SweepTask(name, load, jobs=jobs or generator.jobs) for load in each)
         elif Path(name).is_dir():
-            found.append(source_of_folder(name))
+            workloads.append(source_of_folder(name))
         else:
             raise UsageError(
                 f'"{name}" is neither a generator of workloads ({", ".join(GENERATORS)}) nor a'
                 " folder"
             )
-    if (loads or jobs) and any(source.digest for source in found):
-        if all(source.digest for source in found):
+    if (loads or jobs) and any(source.digest for source in workloads):
+        if all(source.digest for source in workloads):
             raise UsageError(
                 "--loads and --jobs-per-workload are for generators; a folder is simulated as it is"
             )
         note(
             "--loads and --jobs-per-workload do not change folders: they are simulated as they are"
         )
-    return found
+    return workloads
 
 
 def build_executor(args: Namespace) -> TaskExecutor:
@@ -181,8 +181,8 @@ def solvers(args: Namespace) -> Answer:
     if args.what == "run":
         sizes = args.sizes or (() if args.files else ("S", "M", "L"))
         how = {"gap_asked": args.gap, "limit_s": args.limit, "threads": args.threads}
-        asked = (args.engines, sizes, args.seeds, args.rules, args.rounds, args.files)
-        tasks = solver_grid(*asked, **how)
+        axes = (args.engines, sizes, args.seeds, args.rules, args.rounds, args.files)
+        tasks = solver_grid(*axes, **how)
         # a warm measurement solves a round before
         executor = on_processes(1, RUNNER, START_S + 2.0 * late_s(args.limit))
         with SweepStore(args.out) as store:

@@ -99,10 +99,10 @@ WORLD = (
 
 
 def _shares(text: str) -> tuple[float, ...]:
-    found = many(number())(text)
-    if any(share > 1 for share in found):
+    shares = many(number())(text)
+    if any(share > 1 for share in shares):
         raise ValueError(f"{text}: a share is a number from 0 to 1")
-    return tuple(share for share in found if share > 0)
+    return tuple(share for share in shares if share > 0)
 
 
 def _range(text: str) -> tuple[float, float]:

@@ -42,22 +42,22 @@ def comparison(
     return Table(title, ("", *(f">{name}" for name in columns)), rows)
 
 
-def change(measure: Measure, one: Simulation, other: Simulation) -> float | None:
-    """Return how much larger a metric is under `one`, relative to `other`; None if undefined."""
-    a, b = (s.metrics.get(measure.key) for s in (one, other))
+def change(measure: Measure, run: Simulation, other: Simulation) -> float | None:
+    """Return how much larger a metric is under `run`, relative to `other`; None if undefined."""
+    a, b = (s.metrics.get(measure.key) for s in (run, other))
     return None if a is None or not b or measure.key == "gap_mean" else float(a / b - 1.0)
 
 
 def compare_metrics(
-    one: Simulation, other: Simulation, keys: Collection[str]
+    run: Simulation, other: Simulation, keys: Collection[str]
 ) -> tuple[list[str], list[str]]:
-    """Return the metrics in which `one` is better and those in which it is worse.
+    """Return the metrics in which `run` is better and those in which it is worse.
 
     Each has its relative difference.
     """
     sides: tuple[list[str], list[str]] = [], []
     for measure in MEASURES:
-        differs = change(measure, one, other) if measure.key in keys else None
+        differs = change(measure, run, other) if measure.key in keys else None
         if differs is not None and abs(differs) >= NOTABLE and measure.better:
             sides[differs * measure.better < 0].append(f"{measure.title} ({_percent(differs)})")
     return sides

@@ -182,8 +182,8 @@ def _watch(controller: Controller, queue: Queue, events: deque[Any]) -> None:
                 if job.job_id not in rows:
                     rows[job.job_id] = bars.add_task("", total=1.0)
                 gpus = "#" * job.want_gpus if job.state == "running" else ""
-                said = f"{job.job_id:<5} {job.values['model']:<8} {job.state:<7} {gpus:<{GPUS}}"
-                bars.update(rows[job.job_id], completed=job.progress, description=said)
+                line = f"{job.job_id:<5} {job.values['model']:<8} {job.state:<7} {gpus:<{GPUS}}"
+                bars.update(rows[job.job_id], completed=job.progress, description=line)
             if all(job.state not in ACTIVE for job in jobs):
                 return
             controller.clock.sleep(POLL_S)

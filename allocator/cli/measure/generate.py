@@ -13,19 +13,19 @@ def generate(args: Namespace) -> Answer:
         names = ("name", "about", "jobs", "load", "unit")
         known = [pick(g, *names) for g in GENERATORS.values()]
         return Answer({"generators": known}, f"{list_generators()}\n")
-    asked = ("name", "seed", "load", "jobs", "gpus", "nodes_per_rack")
-    made = make(**pick(args, *asked))
+    options = ("name", "seed", "load", "jobs", "gpus", "nodes_per_rack")
+    workload = make(**pick(args, *options))
     if args.out is None:
         raise UsageError("generate needs --out DIR, a new or empty folder")
-    made.write(args.out)
-    found = {
+    workload.write(args.out)
+    document = {
         "folder": str(args.out),
-        "jobs": len(made.tables["workload.csv"]["job_id"]),
-        "gpus": sum(made.tables["pools.csv"]["gpus"]),
-        "window_s": made.window_s,
+        "jobs": len(workload.tables["workload.csv"]["job_id"]),
+        "gpus": sum(workload.tables["pools.csv"]["gpus"]),
+        "window_s": workload.window_s,
     }
     note(
-        f"{args.out}: {found['jobs']} jobs submitted in {made.window_s / 3_600:.1f} hours,"
-        f" {found['gpus']} GPUs"
+        f"{args.out}: {document['jobs']} jobs submitted in {workload.window_s / 3_600:.1f} hours,"
+        f" {document['gpus']} GPUs"
     )
-    return Answer(found)
+    return Answer(document)

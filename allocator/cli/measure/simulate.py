@@ -155,11 +155,11 @@ def _run(
         what = f"{policy}: round {turn.number + 1}, jobs here: {len(turn.problem.jobs)}"
         bar.update(row, completed=state.share, description=what)
 
-    found = continue_simulation(state, each)
+    simulation = continue_simulation(state, each)
     if store is not None:
         store.keep(state, now=is_kept)
     bar.update(row, completed=1.0, description=f"{policy}: {state.rounds} rounds")
-    return found
+    return simulation
 
 
 def _resume_command(store: CheckpointFile, policies: Sequence[str], policy: str) -> str:
@@ -206,14 +206,14 @@ def budget_lines(
     """
     window_s = window_s or float(problem.settings.get("longrun", {}).get("window_s", WINDOW_S))
     why = _limits(problem)
-    told = [
+    lines = [
         _line(policy, tenant, budget, window_s, why)
         for policy, metrics in policies.items()
         for tenant, budget in metrics.get("longrun", {}).items()
     ]
-    yield from told
+    yield from lines
     reserved = reserved_dollars(problem)
-    if told and reserved > 0:
+    if lines and reserved > 0:
         yield (
             f"Reserved GPUs are paid for anyway, {text(reserved)} $/h here, and not booked on"
             ' these budgets; "US dollars" above counts them while they are used.'

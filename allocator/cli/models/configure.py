@@ -39,7 +39,7 @@ def configure(args: Namespace) -> Answer:
         **{name: records[i] for name, i in chosen.items()},
         "ways": records,
     }
-    said = {
+    words = {
         "knee": "knee: beyond it money buys little time",
         "fastest": "fastest" + (f" within {args.cost:g} $" if args.cost < math.inf else ""),
         "cheapest": "cheapest" + (f" within {deadline:.4g} hours" if deadline < math.inf else ""),
@@ -57,7 +57,7 @@ def configure(args: Namespace) -> Answer:
         ">error": lambda r: f"{100 * r['error']:.0f} %",
         ">hours": "hours",
         ">$": "dollars",
-        "": lambda r: "; ".join(said[name] for name, i in chosen.items() if records[i] is r),
+        "": lambda r: "; ".join(words[name] for name, i in chosen.items() if records[i] is r),
     }
     head = f"job {text(ways.job)}: {len(ways)} ways to run it to its end"
     title = "ways that nothing beats in both, cheapest first"

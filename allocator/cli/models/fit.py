@@ -88,13 +88,13 @@ def _tables(fitted: Sequence[SpeedFit], guessed: Sequence[GuessedCurve]) -> list
 
 def _format_parameters(f: SpeedFit) -> str:
     """Return fitted parameters with their standard deviations as text."""
-    said = []
+    parts = []
     for name in FREE[f.kind]:
         if f.parameters.get(name):
             spread = f.deviation.get(name)
-            said.append(
+            parts.append(
                 f"{name} {f.parameters[name]:.3g}" + ("" if spread is None else f" +- {spread:.1g}")
             )
     if f.parameters.get("noise_scale"):
-        said.append(f"noise_scale {f.parameters['noise_scale']:.3g}")
-    return ", ".join(said)
+        parts.append(f"noise_scale {f.parameters['noise_scale']:.3g}")
+    return ", ".join(parts)

@@ -44,6 +44,6 @@ def import_market(args: Namespace) -> Answer:
         else write_market(market, args.out)
     )
     pools = [s.pool for s in market.series]
-    said = ", ".join(pools[:8]) + (" ..." if len(pools) > 8 else "")
-    note(f"pools: {said}; written to {folder}")
+    listed = ", ".join(pools[:8]) + (" ..." if len(pools) > 8 else "")
+    note(f"pools: {listed}; written to {folder}")
     return Answer({"folder": str(folder), "pools": pools})

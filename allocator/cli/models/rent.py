@@ -48,15 +48,15 @@ def rent(args: Namespace) -> Answer:
         )
     if args.dollars and args.pools is None and args.classes is not None:
         raise UsageError("--dollars needs --pools POOLS.csv with price_per_gpu_hour")
-    made = read_classes(
+    job_classes = read_classes(
         **pick(args, "classes", "from_workload", "from_queue", "pools", "dollars", "hours")
     )
     if args.budget is None:
-        content = classes_csv(made)
+        content = classes_csv(job_classes)
         classes = list(csv.DictReader(io.StringIO(content)))
         return Answer({"classes": classes}, content, content, files={"classes.csv": content})
-    found = find_widths(
-        made,
+    result = find_widths(
+        job_classes,
         args.budget,
         whole=args.whole,
         dollars=args.dollars,
@@ -65,42 +65,42 @@ def rent(args: Namespace) -> Answer:
     warn(
         f'pool "{name}" is free and has {gpus:g} GPUs; the plan keeps {used:.4g} of'
         " them busy on average, so jobs will wait there"
-        for name, gpus, used in found.crowded()
+        for name, gpus, used in result.crowded()
     )
-    document = found.to_dict()
+    document = result.to_dict()
     if args.curve:
-        rows = found.curve_rows()
+        rows = result.curve_rows()
     else:
         document = {name: value for name, value in document.items() if name != "curve"}
         rows = [
             {"class_id": row["class_id"], **option}
-            for row in found.rows()
+            for row in result.rows()
             for option in row["options"]
         ]
     return Answer(
         document,
-        _show(found, args.curve),
+        _show(result, args.curve),
         rows,
         files={
-            "curve.svg": partial(draw_rent, found),
-            "curve.csv": lambda: format_csv(found.curve_rows()),
-            "classes.csv": classes_csv(found.classes),
+            "curve.svg": partial(draw_rent, result),
+            "curve.csv": lambda: format_csv(result.curve_rows()),
+            "classes.csv": classes_csv(result.classes),
             "rent.json": document,
         },
     )
 
 
-def _show(found: RentResult, with_curve: bool) -> list[str | Table]:
-    p = found.plan
-    dollars = found.unit == "dollars_per_hour"
-    one, unit, spend = (
+def _show(result: RentResult, with_curve: bool) -> list[str | Table]:
+    p = result.plan
+    dollars = result.unit == "dollars_per_hour"
+    step, unit, spend = (
         ("dollar per hour", "$/h", "$/h") if dollars else ("GPU", "GPUs", "GPUs paid")
     )
     by_weight = "" if (p.classes.weight == p.classes.weight[0]).all() else " by weight"
     head = [
         (
             f"budget {text(p.budget)} {unit} in the long-run mean, {text(p.spend)} spent; below "
-            f"{text(found.least_budget)} no widths are stable"
+            f"{text(result.least_budget)} no widths are stable"
         ),
         (
             f"mean response time {text(p.response_h)} h; GPUs rented: mean {text(p.gpus)}, standard"
@@ -110,16 +110,16 @@ def _show(found: RentResult, with_curve: bool) -> list[str | Table]:
             "more budget buys nothing: every class has its largest width"
             if p.mu == 0
             else (
-                f"one more {one} saves {text(found.saved_h)} h of mean response time{by_weight};"
+                f"one more {step} saves {text(result.saved_h)} h of mean response time{by_weight};"
                 f" price mu = {text(p.mu)} weighted job-hours per"
                 f" {'dollar' if dollars else 'GPU-hour'}"
             )
         ),
     ]
-    if found.whole and found.wider_share > 0:
+    if result.whole and result.wider_share > 0:
         head.append(
             f"the policy `rental` carries it out with dollar_price = {p.mu:.9g} and, in [rental],"
-            f" wider_share = {found.wider_share:.9g}"
+            f" wider_share = {result.wider_share:.9g}"
         )
     columns: Columns = {
         "class": "class_id",
@@ -129,8 +129,8 @@ def _show(found: RentResult, with_curve: bool) -> list[str | Table]:
         ">GPUs": "mean_gpus",
         f">{spend}": "spend",
     }
-    tables = [Table.of("classes", found.rows(), columns)]
-    rules = [("this plan", p), *((RULES[name], other) for name, other in found.rules.items())]
+    tables = [Table.of("classes", result.rows(), columns)]
+    rules = [("this plan", p), *((RULES[name], other) for name, other in result.rules.items())]
     others = [
         (
             *(name, r.spend, r.response_h, r.weighted_h),
@@ -143,7 +143,7 @@ def _show(found: RentResult, with_curve: bool) -> list[str | Table]:
         Table("the same budget by other rules (fractions of GPUs allowed)", named, others)
     )
     if with_curve:
-        curve = found.curve_rows()
+        curve = result.curve_rows()
         tables.append(Table.of("what other budgets buy", curve[:: -(-len(curve) // 25)]))
     return [*head, *tables]
 
@@ -176,12 +176,12 @@ def read_classes(
     rented, wrong = (None, ()) if pools is None else _read_pools(pools, dollars)
     if classes is not None:
         table = read_table(classes, CLASSES)
-        made, found = parse_classes(table, None if wrong else rented), table.found
+        job_classes, findings = parse_classes(table, None if wrong else rented), table.found
         if wrong:
-            raise InvalidInput((*wrong, *found.faults), found.warnings)
+            raise InvalidInput((*wrong, *findings.faults), findings.warnings)
         require_sound(table)
-        warn(found.warnings)
-        return made
+        warn(findings.warnings)
+        return job_classes
     if wrong:
         raise InvalidInput(wrong)
     from allocator.loop.live_rental import estimate
@@ -200,9 +200,9 @@ def read_classes(
             p.price_per_gpu_hour,
             p.gpus.astype(np.float64),
         )
-    made, warnings = estimate(problem, past, hours, rented)
+    job_classes, warnings = estimate(problem, past, hours, rented)
     warn(warnings)
-    return made
+    return job_classes
 
 
 def _read_queue(path: str) -> tuple[Problem, History]:
@@ -220,28 +220,28 @@ def _read_queue(path: str) -> tuple[Problem, History]:
 
 def _read_pools(path: str, dollars: bool) -> tuple[RentablePools, Sequence[Fault]]:
     table = read_table(path, RENTED_POOLS)
-    rented, found = parse_pools(table, dollars), check_rows(table)
-    warn(found.warnings)
-    return rented, found.faults
+    rented, findings = parse_pools(table, dollars), check_rows(table)
+    warn(findings.warnings)
+    return rented, findings.faults
 
 
-def classes_csv(made: RentalClasses) -> str:
+def classes_csv(job_classes: RentalClasses) -> str:
     """Return the classes as classes.csv; reading it again gives the same classes."""
     rows = []
-    for r, i in enumerate(made.of.tolist()):
-        p = float(made.parameter[r])
-        most = float(made.max_gpus[r])
+    for r, i in enumerate(job_classes.of.tolist()):
+        p = float(job_classes.parameter[r])
+        most = float(job_classes.max_gpus[r])
         rows.append(
             [
-                made.class_id[i],
-                float(made.arrivals_per_hour[i]),
-                float(made.mean_work_gpu_hours[i]),
-                KINDS[int(made.kind[r])],
+                job_classes.class_id[i],
+                float(job_classes.arrivals_per_hour[i]),
+                float(job_classes.mean_work_gpu_hours[i]),
+                KINDS[int(job_classes.kind[r])],
                 "" if math.isnan(p) else p,
-                "|".join(f"{k}:{s!r}" for k, s in made.points[r]),
-                float(made.weight[i]),
-                made.gpu_type[r],
-                float(made.relative_speed[r]),
+                "|".join(f"{k}:{s!r}" for k, s in job_classes.points[r]),
+                float(job_classes.weight[i]),
+                job_classes.gpu_type[r],
+                float(job_classes.relative_speed[r]),
                 "" if math.isinf(most) else int(most),
             ]
         )

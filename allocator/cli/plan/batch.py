@@ -51,16 +51,16 @@ def summarise(folder: str, command: SolveCommand, out: str | None) -> Values:
         written = None if out is None else write_plan(result, Path(out) / snapshot_name(folder))
     except AllocatorError as error:
         status = {3: "invalid", 4: "infeasible", 5: "no plan"}.get(error.exit_code, "error")
-        found = describe_fault(folder, str(error), error.exit_code, status, error.warnings)
+        summary = describe_fault(folder, str(error), error.exit_code, status, error.warnings)
     except Exception as error:
-        found = describe_fault(folder, f"internal error: {type(error).__name__}: {error}")
+        summary = describe_fault(folder, f"internal error: {type(error).__name__}: {error}")
     else:
-        found = {
+        summary = {
             **describe_fault(folder, None, 0, result.status, result.warnings),
             **pick(result, *OF_PLAN),
             "plan": None if written is None else str(written[0]),
         }
-    return found | {"seconds": time.monotonic() - begin}
+    return summary | {"seconds": time.monotonic() - begin}
 
 
 def describe_fault(
@@ -116,11 +116,11 @@ def batch(
                 bar.stop()  # while lines are printed
                 line(summary)
                 sys.stdout.flush()
-                for said in (
+                for words in (
                     *(f"warning: {w}" for w in summary["warnings"]),
                     *(summary["error"] or "").splitlines(),
                 ):
-                    print(f"{summary['snapshot']}: {said}", file=sys.stderr)
+                    print(f"{summary['snapshot']}: {words}", file=sys.stderr)
                 bar.advance(task)
                 bar.start()
                 gravest = max(gravest, summary["exit_code"], key=GRAVITY.index)
@@ -177,15 +177,15 @@ def _printer(form: str, width: int) -> Callable[[Values], None]:
         return writer.writerow
 
     def line(s: Values) -> None:
-        said = f"{text(s['snapshot']):<{width}}  {s['status']}"
+        row = f"{text(s['snapshot']):<{width}}  {s['status']}"
         if s["objective_value"] is not None:
-            said = (
-                f"{said:<{width + 10}}  value {text(s['objective_value'], 7):>9} "
+            row = (
+                f"{row:<{width + 10}}  value {text(s['objective_value'], 7):>9} "
                 f" bound {text(s['bound'], 7):>9}  gap {percent(s['gap'] or 0.0):>9} "
                 f" {s['solver'] or 'no solver'}"
                 f"{' (fallback ' + s['fallback'] + ')' if s['fallback'] else ''} "
                 f" {s['seconds']:.2f} s"
             )
-        print(said)
+        print(row)
 
     return line

@@ -45,42 +45,42 @@ def validate(args: Namespace) -> Answer:
         ("rates", len(problem.rates.rate)),
         *changes,
     )
-    said = ", ".join(f"{n} {name[:-1] if n == 1 else name}" for name, n in counts)
-    return Answer(_findings((), problem.warnings), f"valid: {said}\n")
+    numbers = ", ".join(f"{n} {name[:-1] if n == 1 else name}" for name, n in counts)
+    return Answer(_findings((), problem.warnings), f"valid: {numbers}\n")
 
 
 def _findings(faults: Iterable[Values], warnings: Sequence[str]) -> Values:
-    found = list(faults)
-    return {"valid": not found, "faults": found, "warnings": list(warnings)}
+    listed = list(faults)
+    return {"valid": not listed, "faults": listed, "warnings": list(warnings)}
 
 
 def promise(args: Namespace) -> Answer:
     from allocator.engine.promises import promises
 
     problem = read_problem(args.snapshot)
-    found = promises(problem)
-    jobs = [a.to_dict() for a in found.jobs]
+    result = promises(problem)
+    jobs = [a.to_dict() for a in result.jobs]
     document = {
         "now_s": problem.now_s,
-        "wanted": found.wanted,
-        "kept": found.kept,
-        "most": found.most,
+        "wanted": result.wanted,
+        "kept": result.kept,
+        "most": result.most,
         "jobs": jobs,
     }
     rows = format_csv(jobs, 10)
     return Answer(
         document,
-        _show(found, problem),
+        _show(result, problem),
         rows,
         files={"promises.csv": rows, "promises.json": document},
     )
 
 
-def _show(found: Any, problem: Problem) -> Iterator[str | Table]:
+def _show(result: Any, problem: Problem) -> Iterator[str | Table]:
     def hours(at: float | None) -> str:
         return text(None if at is None else (at - problem.now_s) / 3600.0)
 
-    if not found.wanted:
+    if not result.wanted:
         yield (
             "no job has a deadline (column deadline_s of jobs.csv); --format csv has the earliest"
             " to offer to each"
@@ -94,12 +94,12 @@ def _show(found: Any, problem: Problem) -> Iterator[str | Table]:
             *(a.pool, a.gpus_now, a.most_gpus),
             a.reason or "-",
         )
-        for a in sorted(found.jobs, key=lambda a: (a.due_s or 0.0, a.job_id))
+        for a in sorted(result.jobs, key=lambda a: (a.due_s or 0.0, a.job_id))
         if a.promised is not None
     ]
     yield (
-        f"{found.kept} of {found.wanted} deadlines can be promised together; no plan keeps more"
-        f" than {found.most}"
+        f"{result.kept} of {result.wanted} deadlines can be promised together; no plan keeps more"
+        f" than {result.most}"
     )
     what = ("job", "promised", ">due in h", ">done in h", ">could be in h", "pool", ">GPUs now")
     yield Table("deadlines", (*what, ">most", "reason"), rows)

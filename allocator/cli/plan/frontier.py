@@ -74,31 +74,31 @@ def frontier(args: Namespace) -> Answer:
         if args.jobs:
             ways = job_ways(problem, args.jobs, args.dollars)
             return _answer_jobs(jobs_frontier(problem, ways, effort, args.dollars, tell))
-        asked = {
+        options = {
             "objective": args.objective,
             "dollars": args.dollars,
             "max_budget": args.max_budget,
             "tell": tell,
         }
         if args.keep is not None:
-            return _answer_kept(args, keep(problem, effort, *args.keep, **asked))
-        found = round_frontier(problem, effort, **asked)
-    return _answer(found, format_csv(found.rows()), draw_round_frontier, _show_round(found))
+            return _answer_kept(args, keep(problem, effort, *args.keep, **options))
+        curve = round_frontier(problem, effort, **options)
+    return _answer(curve, format_csv(curve.rows()), draw_round_frontier, _show_round(curve))
 
 
-def _answer_jobs(found: JobsFrontier) -> Answer:
-    ways = format_csv(found.rows())
-    if found.found is None:
-        return _answer(found, ways, draw_jobs_frontier, _show_jobs(found))
-    plans = format_csv(found.plans())
-    return _answer(found, plans, draw_jobs_frontier, _show_jobs(found), **{"ways.csv": ways})
+def _answer_jobs(curve: JobsFrontier) -> Answer:
+    ways = format_csv(curve.rows())
+    if curve.found is None:
+        return _answer(curve, ways, draw_jobs_frontier, _show_jobs(curve))
+    plans = format_csv(curve.plans())
+    return _answer(curve, plans, draw_jobs_frontier, _show_jobs(curve), **{"ways.csv": ways})
 
 
 def _answer(
-    found: Any, rows: str, draw: Callable[[Any], bytes], shown: Iterable[str | Table], **more: str
+    curve: Any, rows: str, draw: Callable[[Any], bytes], shown: Iterable[str | Table], **more: str
 ) -> Answer:
     """Return the answer with the files of a curve."""
-    document = found.to_dict()
+    document = curve.to_dict()
     return Answer(
         document,
         shown,
@@ -107,7 +107,7 @@ def _answer(
             "frontier.csv": rows,
             **more,
             "frontier.json": document,
-            "frontier.svg": partial(draw, found),
+            "frontier.svg": partial(draw, curve),
         },
     )
 
@@ -125,18 +125,18 @@ def _answer_kept(args: Namespace, kept: CheapestPlan) -> Answer:
     )
 
 
-def _show_round(found: RoundFrontier) -> Iterator[str | Table]:
+def _show_round(curve: RoundFrontier) -> Iterator[str | Table]:
     """Yield the curve of a round."""
     yield from (
         (
-            f"snapshot {text(found.problem.name)}: {found.problem.objective} against dollars per"
-            f" hour, {len(found.found.answers)} solves, {len(found.found.plans)} plans that nothing"
+            f"snapshot {text(curve.problem.name)}: {curve.problem.objective} against dollars per"
+            f" hour, {len(curve.found.answers)} solves, {len(curve.found.plans)} plans that nothing"
             " found beats"
         ),
-        MEANT[found.dollars],
+        MEANT[curve.dollars],
         (
-            f"no plan keeps the rules for less than {text(found.found.least)} $/h; between the"
-            f" plans {percent(found.found.open_share)} of the area is open"
+            f"no plan keeps the rules for less than {text(curve.found.least)} $/h; between the"
+            f" plans {percent(curve.found.open_share)} of the area is open"
         ),
     )
     columns: Columns = {
@@ -148,15 +148,15 @@ def _show_round(found: RoundFrontier) -> Iterator[str | Table]:
         ">gap": lambda row: percent(row["gap"]),
         ">1 $/h more": "dollar_value",
         ">jobs": "jobs_running",
-        **{f">{text(pool)}": f"gpus:{pool}" for pool in found.problem.pools.pool},
+        **{f">{text(pool)}": f"gpus:{pool}" for pool in curve.problem.pools.pool},
     }
     title = "plans (budget: the largest looked at that buys nothing better; by pool: GPUs)"
-    yield Table.of(title, found.rows(), columns)
+    yield Table.of(title, curve.rows(), columns)
 
 
-def _show_jobs(found: JobsFrontier) -> list[str | Table]:
+def _show_jobs(curve: JobsFrontier) -> list[str | Table]:
     """Return the ways of the jobs, and their sums."""
-    ways = found.rows()
+    ways = curve.rows()
     columns: Columns = {
         "job": "job_id",
         "pool": "pool",
@@ -168,15 +168,15 @@ def _show_jobs(found: JobsFrontier) -> list[str | Table]:
         "hull": lambda way: "x" if way["hull"] else "",
     }
     title = "ways to the end that no other of the job beats in both (hull: nor a mix of two)"
-    made = [Table.of(title, [way for way in ways if way["front"]], columns)]
+    tables = [Table.of(title, [way for way in ways if way["front"]], columns)]
     head = [
         (
-            f"snapshot {text(found.problem.name)}: {len(ways)} ways to run {len(found.ways.name)} "
-            f"job{'s' if len(found.ways.name) > 1 else ''} to the end, starting now"
+            f"snapshot {text(curve.problem.name)}: {len(ways)} ways to run {len(curve.ways.name)} "
+            f"job{'s' if len(curve.ways.name) > 1 else ''} to the end, starting now"
         ),
-        TO_THE_END[found.dollars],
+        TO_THE_END[curve.dollars],
     ]
-    if found.found is not None:
+    if curve.found is not None:
         columns = {
             ">at most $": "budget",
             ">spent $": "spent",
@@ -186,17 +186,17 @@ def _show_jobs(found: JobsFrontier) -> list[str | Table]:
             ">h per $ more": "hours_per_dollar",
             ">without limits": lambda plan: text(plan["without_limits"], 5),
         }
-        if len(found.ways.name) <= MOST_NAMED:
-            columns |= {text(name): name for name in found.ways.name}
+        if len(curve.ways.name) <= MOST_NAMED:
+            columns |= {text(name): name for name in curve.ways.name}
         title = "all at the same time (without limits: the least by mixing if pools had no ends)"
-        made.append(Table.of(title, [plan | plan["jobs"] for plan in found.plans()], columns))
-        best = int(found.fits.sum())
+        tables.append(Table.of(title, [plan | plan["jobs"] for plan in curve.plans()], columns))
+        best = int(curve.fits.sum())
         head.append(
-            f"{len(found.fits)} corners without limits of pools and tenants, {best} of them keep"
-            f" the limits; {len(found.found.answers)} solves with limits,"
-            f" {percent(found.found.open_share)} of the area between the plans is open"
+            f"{len(curve.fits)} corners without limits of pools and tenants, {best} of them keep"
+            f" the limits; {len(curve.found.answers)} solves with limits,"
+            f" {percent(curve.found.open_share)} of the area between the plans is open"
         )
-    return [*head, *made]
+    return [*head, *tables]
 
 
 def _describe_kept(kept: CheapestPlan) -> list[str]:

@@ -89,8 +89,8 @@ def answer(result: Plan) -> str:
     )
 
 
-def _count(number: int, one: str, many: str) -> str:
-    return f"{number:,} {one if number == 1 else many}"
+def _count(number: int, singular: str, plural: str) -> str:
+    return f"{number:,} {singular if number == 1 else plural}"
 
 
 def headline(result: Plan) -> list[str]:
@@ -121,14 +121,14 @@ def headline(result: Plan) -> list[str]:
 def log_lines(result: Plan, notes: Sequence[str]) -> list[str]:
     """Return the lines that --log writes: the headline, the notes of the search, and its end."""
     head, proof, spent = headline(result)
-    asked = (
+    choice = (
         f"solver: {result.solver_choice or result.solver}"
         if result.solver or result.solver_choice
         else f"solver: none was asked, the policy {result.policy} decides by rules"
     )
     times = ", ".join(f"{phase} {seconds:.3f}" for phase, seconds in result.seconds.items())
     warnings = (f"warning: {w}" for w in result.warnings)
-    return [head, *notes, asked, proof, spent, f"seconds: {times}", *warnings]
+    return [head, *notes, choice, proof, spent, f"seconds: {times}", *warnings]
 
 
 def by_action(result: Plan) -> Table:
@@ -137,7 +137,7 @@ def by_action(result: Plan) -> Table:
     actions = result.jobs["action"]
     rows = []
     for action in ACTIONS:
-        takes = [one == action for one in actions]
+        takes = [name == action for name in actions]
         if any(takes):
             rows.append([action, sum(takes), *(sum(compress(c, takes)) for c in columns)])
     return Table("jobs by action", ("action", ">jobs", ">GPUs", ">value", ">$/h"), rows)

@@ -59,14 +59,14 @@ class Progress:
         """Return elapsed time, best value, bound and gap, as far as they are known."""
         value = self._value
         bound = self._bound
-        said = [f"{time.monotonic() - self.begin:.0f} s"]
+        parts = [f"{time.monotonic() - self.begin:.0f} s"]
         if math.isfinite(value):
-            said.append(f"best value {value:.7g}")
+            parts.append(f"best value {value:.7g}")
         if math.isfinite(bound):
-            said.append(f"at most {bound:.7g}")
+            parts.append(f"at most {bound:.7g}")
         if math.isfinite(value) and math.isfinite(bound):
-            said.append(f"gap {100 * max(0.0, bound - value) / max(abs(value), 1e-9):.2g} %")
-        return ", ".join(said)
+            parts.append(f"gap {100 * max(0.0, bound - value) / max(abs(value), 1e-9):.2g} %")
+        return ", ".join(parts)
 
     @contextmanager
     def shown(self, what: str) -> Iterator[None]:

@@ -20,8 +20,8 @@ def explain(args: Namespace) -> Answer:
     snapshot = read_source(args.folder_or_queue)
     warn(validate(snapshot).warnings)
     command = take(SolveCommand, args, limits=read_limits(args))
-    told = find_reasons(snapshot, args.job, command, tries=args.tries)
-    return Answer(told.to_dict(), text_of(told.lines()))
+    explanation = find_reasons(snapshot, args.job, command, tries=args.tries)
+    return Answer(explanation.to_dict(), text_of(explanation.lines()))
 
 
 def whatif(args: Namespace) -> Answer:
@@ -59,8 +59,8 @@ def whatif(args: Namespace) -> Answer:
 def _show(
     values: dict[str, str], after: Plan, comparison: Comparison | None
 ) -> Iterator[str | Table]:
-    said = ", ".join(f"{place} = {value or 'default'}" for place, value in values.items())
-    head = f"snapshot {text(after.snapshot)}, objective {after.objective}, with {text(said)}"
+    changes = ", ".join(f"{place} = {value or 'default'}" for place, value in values.items())
+    head = f"snapshot {text(after.snapshot)}, objective {after.objective}, with {text(changes)}"
     if comparison is None:
         yield from (head, plans({"with it": after}, "plan"), jobs_table(after.jobs, after.now_s))
         return

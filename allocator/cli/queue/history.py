@@ -20,7 +20,7 @@ def history(args: Namespace) -> Answer:
         rounds = queue.rounds(limit=args.last)
         with queue.store.read() as connection:
             measured = measure_estimates(connection, args.last) if args.estimates else {}
-    rows = [pick(found, *ROUND) for found in rounds]
+    rows = [pick(round_, *ROUND) for round_ in rounds]
     columns: Columns = {
         ">round": "number",
         "at (UTC)": lambda row: format_time(row["at_s"]),
@@ -41,11 +41,11 @@ def history(args: Namespace) -> Answer:
     return Answer(rows, [Table.of("rounds", rows, columns | {"detail": "detail"})])
 
 
-def _describe_outcome(found: Values | None) -> str:
+def _describe_outcome(tally: Values | None) -> str:
     """Return how many outcomes were in the range of 90 %, and the median error."""
-    if found is None or found["error"] is None:
+    if tally is None or tally["error"] is None:
         return "-"
-    return f"{found['covered']} of {found['number']} in range, error {100 * found['error']:.0f} %"
+    return f"{tally['covered']} of {tally['number']} in range, error {100 * tally['error']:.0f} %"
 
 
 def replay(args: Namespace) -> Answer:
@@ -53,32 +53,32 @@ def replay(args: Namespace) -> Answer:
 
     store = open_queue(args.queue)
     try:
-        found = replaying.replay(store, args.round)
+        replayed = replaying.replay(store, args.round)
         if args.out:
-            replaying.write(found, args.out)
+            replaying.write(replayed, args.out)
     finally:
         store.close()
-    said = (
+    verdict = (
         "the journal has no plan to compare with"
-        if found.same is None
+        if replayed.same is None
         else "the same plan, byte by byte"
-        if found.same
+        if replayed.same
         else "the plans differ"
     )
     document = {
-        **pick(found, "number", "same", "is_digest_valid"),
-        "first_difference": found.first,
-        "note": found.note,
+        **pick(replayed, "number", "same", "is_digest_valid"),
+        "first_difference": replayed.first,
+        "note": replayed.note,
     }
-    if not found.is_digest_valid:
+    if not replayed.is_digest_valid:
         warn(["the kept snapshot does not have the digest of the journal"])
-    if found.first is not None:
-        note(f"journal: {found.first[0].strip()}", f"now:     {found.first[1].strip()}")
+    if replayed.first is not None:
+        note(f"journal: {replayed.first[0].strip()}", f"now:     {replayed.first[1].strip()}")
     return Answer(
         document,
-        f"round {found.number}: {said}\n",
-        exit_code=0 if found.is_digest_valid and found.same is not False else 1,
-        notes=[found.note] if found.note else [],
+        f"round {replayed.number}: {verdict}\n",
+        exit_code=0 if replayed.is_digest_valid and replayed.same is not False else 1,
+        notes=[replayed.note] if replayed.note else [],
     )
 
 
@@ -86,5 +86,5 @@ def status(args: Namespace) -> Answer:
     from allocator.controller.reporting.status import format_status, status as read_status
 
     with Queue(args.queue) as queue:
-        found = read_status(queue)
-    return Answer(found, text_of(format_status(found)))
+        report = read_status(queue)
+    return Answer(report, text_of(format_status(report)))

@@ -56,26 +56,26 @@ def _preview(store: QueueDatabase, options: ControllerOptions) -> Answer:
     from allocator.controller.reporting.preview import preview
 
     clock = WallClock()
-    found = preview(store, clock, options)
+    dry_run = preview(store, clock, options)
     with store.read() as connection:
-        held = lease.read_current(connection)
-    warn(found.result.warnings)
-    if found.is_periodic_due:
+        current = lease.read_current(connection)
+    warn(dry_run.result.warnings)
+    if dry_run.is_periodic_due:
         note("periodic jobs are due: a controller submits them first, this round is without them")
-    if held is not None and held.is_held(clock.now()):
-        note(f'"{held.holder}" leads this queue and goes on')
-    jobs = len(found.result.jobs["job_id"])
+    if current is not None and current.is_held(clock.now()):
+        note(f'"{current.holder}" leads this queue and goes on')
+    jobs = len(dry_run.result.jobs["job_id"])
     document = {
-        "steps": list(found.steps),
+        "steps": list(dry_run.steps),
         "jobs": jobs,
-        "is_periodic_due": found.is_periodic_due,
-        "plan": found.result.to_dict(),
+        "is_periodic_due": dry_run.is_periodic_due,
+        "plan": dry_run.result.to_dict(),
     }
     did = (
-        f"dry run: {len(found.steps) or 'no'} steps for {jobs} jobs; "
+        f"dry run: {len(dry_run.steps) or 'no'} steps for {jobs} jobs; "
         "nothing was written (--executor NAME acts)"
     )
-    return Answer(document, text_of(map(text, found.steps)), notes=[did])
+    return Answer(document, text_of(map(text, dry_run.steps)), notes=[did])
 
 
 def _serve(

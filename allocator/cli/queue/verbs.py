@@ -65,10 +65,10 @@ def init(args: Namespace) -> Answer:
     source = None if args.source is None else leave_jobs(read_snapshot(args.source), args.source)
     if source is not None:
         validate(source)  # a source with faults leaves no queue behind
-    store, made = create_queue(args.queue)
-    told: Values = {"queue": store.name, "made": made}
+    store, is_new = create_queue(args.queue)
+    document: Values = {"queue": store.name, "made": is_new}
     with Queue(store) as queue:
-        note(f"{'made' if made else 'is up to date:'} {store.name}")
+        note(f"{'made' if is_new else 'is up to date:'} {store.name}")
         if source is not None:
             with store.write() as connection:
                 problem, warnings = snapshot.load_at(connection, source, queue.clock())
@@ -77,8 +77,8 @@ def init(args: Namespace) -> Answer:
             pools = len(problem.pools)
             gpus = int(problem.pools.gpus.sum())
             note(f"{jobs} jobs, {pools} pool{'' if pools == 1 else 's'}, {gpus} GPUs")
-            told |= {"jobs": jobs, "pools": pools, "gpus": gpus}
-    return Answer(told)
+            document |= {"jobs": jobs, "pools": pools, "gpus": gpus}
+    return Answer(document)
 
 
 def submit(args: Namespace, queue: Queue) -> Answer:
@@ -96,12 +96,12 @@ def submit(args: Namespace, queue: Queue) -> Answer:
     warn(warnings)
     if not done.new:
         note(f'job "{done.job_id}" was submitted before; nothing was added')
-    told: Values = {"job_id": done.job_id, "new": done.new}
+    document: Values = {"job_id": done.job_id, "new": done.new}
     if args.format == "table":
         print(done.job_id, flush=True)
     if args.deadline_s:
-        told["promise"] = _promise(queue, done.job_id)
-    return Answer(told)
+        document["promise"] = _promise(queue, done.job_id)
+    return Answer(document)
 
 
 def _promise(queue: Queue, job_id: str) -> Values | None:
@@ -122,24 +122,24 @@ def _promise(queue: Queue, job_id: str) -> Values | None:
                 f"{dated} jobs have deadlines; `allocator queue export` and `allocator promise`"
                 " tell"
             )
-        found = promise(problem, job_id)
+        answer = promise(problem, job_id)
     except Exception as error:
-        said = str(error) or type(error).__name__
-        note(f"whether the deadline can be promised is not known: {said}")
+        reason = str(error) or type(error).__name__
+        note(f"whether the deadline can be promised is not known: {reason}")
         return None
     done, earliest = (
         at and f"in {duration(at - problem.now_s)} ({math.ceil(at)})"
-        for at in (found.done_s, found.earliest_s)
+        for at in (answer.done_s, answer.earliest_s)
     )
-    if done is not None and found.promised:
+    if done is not None and answer.promised:
         note(
             f"the deadline can be promised: done {done}, on at most"
-            f" {found.most_gpus} GPUs of {text(found.pool)}"
+            f" {answer.most_gpus} GPUs of {text(answer.pool)}"
         )
     else:
         offer = "" if earliest is None else f"; earliest that could be: {earliest}"
-        note(f"the deadline cannot be promised: {found.reason}{offer}")
-    return found.to_dict()
+        note(f"the deadline cannot be promised: {answer.reason}{offer}")
+    return answer.to_dict()
 
 
 def import_csv(args: Namespace, queue: Queue) -> Answer:
@@ -169,11 +169,11 @@ def export_csv(args: Namespace, queue: Queue) -> Answer:
 
 def list_(args: Namespace, queue: Queue) -> Answer:
     with queue.store.read() as connection:
-        found = verbs.list_jobs(
+        jobs = verbs.list_jobs(
             connection, states=args.state, limit=args.limit, **find_given(args, FILTERS)
         )
         now = queue.clock()
-        rows = _build_records(connection, found, now)
+        rows = _build_records(connection, jobs, now)
         numbers = verbs.counts(connection)
     return Answer(
         {"queue": queue.store.name, "now_s": now, "counts": numbers, "jobs": rows},
@@ -182,9 +182,9 @@ def list_(args: Namespace, queue: Queue) -> Answer:
     )
 
 
-def _build_records(connection: Connection, found: Sequence[Job], now: float) -> list[Values]:
+def _build_records(connection: Connection, jobs: Sequence[Job], now: float) -> list[Values]:
     """Return jobs with what they hold, what is expected of them and what they cost so far."""
-    rows = add_expected(csv_jobs.job_records(connection, found), read_expected(connection))
+    rows = add_expected(csv_jobs.job_records(connection, jobs), read_expected(connection))
     return add_costs(connection, rows, now)
 
 
@@ -253,19 +253,19 @@ ALLOCATION_COLUMNS: Columns = {
 def show(args: Namespace, queue: Queue) -> Answer:
     with queue.store.read() as connection:
         job = verbs.show(connection, args.job)
-        held = verbs.history(connection, args.job)
+        history = verbs.history(connection, args.job)
         now = queue.clock()
         (row,) = _build_records(connection, [job], now)
         seen = verbs.read_observations(connection, args.job)
         turns = verbs.read_turns(connection, args.job)
-    document = {**row, "allocations": held, "shared": turns, "observations": seen}
+    document = {**row, "allocations": history, "shared": turns, "observations": seen}
     facts = [
         (k, text(json.dumps(v, ensure_ascii=False) if isinstance(v, (list, dict)) else v, 12))
         for k, v in {**row, "expected": "; ".join(describe_expected(row, now))}.items()
         if v not in (None, "", {}, []) and k not in ("seq", "version", *EXPECTED_FIELDS)
     ]
-    columns = ALLOCATION_COLUMNS | ({"nodes": "nodes"} if any(a["nodes"] for a in held) else {})
-    allocations = [a | {"nodes": _nodes(a["nodes"])} for a in held]
+    columns = ALLOCATION_COLUMNS | ({"nodes": "nodes"} if any(a["nodes"] for a in history) else {})
+    allocations = [a | {"nodes": _nodes(a["nodes"])} for a in history]
     tables = [
         Table(f"job {text(row['job_id'])}", ("what", "value"), facts),
         Table.of("allocations", allocations, columns),
@@ -338,8 +338,8 @@ def costs(args: Namespace, queue: Queue) -> Answer:
 
 
 def list_tenants(args: Namespace, queue: Queue) -> Answer:
-    found = queue.tenants()
-    return Answer(found, [Table.of(name, found[name]) for name in ("tenants", "quotas")])
+    tables = queue.tenants()
+    return Answer(tables, [Table.of(name, tables[name]) for name in ("tenants", "quotas")])
 
 
 OF_TENANTS = ("parent", "weight", "max_jobs", "budget_per_hour", "gpu_hours_per_month")
@@ -510,12 +510,12 @@ def adopt(args: Namespace, queue: Queue) -> Answer:
     executor = make_executor(kind, queue.store, folder, 0.0)
     if not isinstance(executor, LedgerExecutor):
         raise UsageError(f'executor "{kind}" keeps no ledger that a queue can be compared with')
-    found = adopt_state(queue.store, executor, queue.clock())
-    rows = {name: [*jobs] for name, jobs in pick(found, *ADOPTED).items()}
+    adopted = adopt_state(queue.store, executor, queue.clock())
+    rows = {name: [*jobs] for name, jobs in pick(adopted, *ADOPTED).items()}
     lines = (f"{text(job)}: {words}" for name, words in ADOPTED.items() for job in rows[name])
-    next_token = found.token + 1
+    next_token = adopted.token + 1
     return Answer(
-        {"token": found.token, **rows},
+        {"token": adopted.token, **rows},
         text_of(lines),
         notes=[
             f"the queue and the state agree; the next controller goes on with token {next_token}"
@@ -527,26 +527,26 @@ def add_token(args: Namespace, queue: Queue) -> Answer:
     with queue.store.write() as connection:
         now = queue.clock()
         end = None if args.expires_days is None else now + args.expires_days * DAY_S
-        made, secret = tokens.add(connection, now, args.name, args.role, args.tenant, end)
+        token, secret = tokens.add(connection, now, args.name, args.role, args.tenant, end)
     return Answer(
-        {"token": secret, **vars(made)},
+        {"token": secret, **vars(token)},
         f"{secret}\n",
-        notes=[f"token {made.id}; it is shown this once, and the queue keeps its hash only"],
+        notes=[f"token {token.id}; it is shown this once, and the queue keeps its hash only"],
     )
 
 
 def list_tokens(args: Namespace, queue: Queue) -> Answer:
     with queue.store.read() as connection:
-        found = tokens.list_tokens(connection)
+        stored = tokens.list_tokens(connection)
         now = queue.clock()
-    rows = [{**vars(token), "valid": token.is_valid(now)} for token in found]
+    rows = [{**vars(token), "valid": token.is_valid(now)} for token in stored]
     shown = [
         {
             **pick(token, "id", "name", "role", "tenant"),
             "age": duration(round(now - token.created_s)),
             "note": _describe_token(token, now),
         }
-        for token in found
+        for token in stored
     ]
     return Answer({"tokens": rows}, [Table.of("tokens", shown)])
 

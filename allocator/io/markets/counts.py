@@ -33,14 +33,14 @@ def read(source: Path, options: MarketOptions) -> MarketHistory:
     gap, data = _data(source)
     name, kind, gpus, warnings = source.stem, "GPU", 1, []
     there = float((data > 0).mean())
-    if told := NAME.fullmatch(source.name):
-        kind, gpus = told["type"].upper(), int(told["gpus"])
-        name = f"{told['zone']}-{kind.lower()}x{told['gpus']}"
-        small = source.with_name(f"{told['zone']}_{told['type']}_1.json")
+    if match := NAME.fullmatch(source.name):
+        kind, gpus = match["type"].upper(), int(match["gpus"])
+        name = f"{match['zone']}-{kind.lower()}x{match['gpus']}"
+        small = source.with_name(f"{match['zone']}_{match['type']}_1.json")
         other = float((_data(small)[1] > 0).mean()) if gpus != 1 and small.is_file() else 1.0
         if other < there:
             warnings.append(
-                f"{source.name}: {told['gpus']} GPUs can be had {there:.0%} of the time, one GPU"
+                f"{source.name}: {match['gpus']} GPUs can be had {there:.0%} of the time, one GPU"
                 f" ({small.name}) only {other:.0%}: is 1 = up?"
             )
     gpus = options.gpus or gpus

@@ -18,8 +18,8 @@ from allocator.io.traces.text import first_line, input_error, raise_if, read_lin
 def recognise(source: Path) -> str:
     """Return "" if the first line is a number, add or remove, and a name; else the reason."""
     cells = first_line(source).split(",")
-    mine = len(cells) == 3 and cells[0].strip().isdigit() and cells[1].strip() in ("add", "remove")
-    return "" if mine else "its first line is no `milliseconds,add|remove,node`"
+    fits = len(cells) == 3 and cells[0].strip().isdigit() and cells[1].strip() in ("add", "remove")
+    return "" if fits else "its first line is no `milliseconds,add|remove,node`"
 
 
 def read(source: Path, options: MarketOptions) -> MarketHistory:

@@ -37,8 +37,8 @@ LINE = re.compile(
 
 def recognise(source: Path) -> str:
     """Return "" if the first line is one of such a log, else the reason."""
-    mine = LINE.fullmatch(first_line(source))
-    return "" if mine else "its first line is no `[time] Created instance ...`"
+    match = LINE.fullmatch(first_line(source))
+    return "" if match else "its first line is no `[time] Created instance ...`"
 
 
 def read(source: Path, options: MarketOptions) -> MarketHistory:
@@ -81,5 +81,5 @@ def read(source: Path, options: MarketOptions) -> MarketHistory:
             series.append(gpu_series(pool, kind, moments, np.cumsum(change), at))
     if not series:
         raise input_error(source, "has no machine that was seen running")
-    told = ", ".join(f"{n} {what}" for what, n in count.items() if n)
-    return MarketHistory(tuple(series), (f"{source.name}: {told}",))
+    words = ", ".join(f"{n} {what}" for what, n in count.items() if n)
+    return MarketHistory(tuple(series), (f"{source.name}: {words}",))

@@ -59,23 +59,23 @@ def recognise(source: Path) -> str:
 def read(source: Path, options: MarketOptions) -> MarketHistory:
     """Read one pool per zone and instance type. Raises InvalidInput."""
     files = sorted(source.glob("*.json")) if source.is_dir() else [source]
-    found: dict[tuple[str, str], list[tuple[float, float]]] = {}
+    records: dict[tuple[str, str], list[tuple[float, float]]] = {}
     faults: list[Fault] = []
     for file in files:
         for n, row in enumerate(_rows(file)):
             try:
                 key, at_price = _row(row)
-                found.setdefault(key, []).append(at_price)
+                records.setdefault(key, []).append(at_price)
             except ValueError as error:
                 faults.append(Fault(str(file), None, f"SpotPriceHistory[{n}]: {error}"))
     raise_if(source, faults)
-    if not found:
+    if not records:
         raise input_error(source, "has no spot price")
     series: list[PoolSeries] = []
     gaps = []
-    gpus_of = {i: options.gpus or GPUS.get(i, 0) for _, i in found}
+    gpus_of = {i: options.gpus or GPUS.get(i, 0) for _, i in records}
     unknown = ", ".join(sorted(i for i, gpus in gpus_of.items() if not gpus))
-    for (zone, instance), rows in sorted(found.items()):
+    for (zone, instance), rows in sorted(records.items()):
         gpus = gpus_of[instance]
         if not gpus:
             continue
@@ -102,7 +102,7 @@ def read(source: Path, options: MarketOptions) -> MarketHistory:
         raise input_error(source, words)
     left = f"; left out, GPUs unknown: {unknown}" if unknown else ""
     note = (
-        f"{source.name}: {sum(map(len, found.values()))} records of {len(found)} pools, "
+        f"{source.name}: {sum(map(len, records.values()))} records of {len(records)} pools, "
         f"{sum(len(s.price.at_s) for s in series)} changes{left}"
     )
     return MarketHistory(tuple(series), (note, *gaps))

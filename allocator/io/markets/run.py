@@ -99,14 +99,14 @@ def changes(market: MarketHistory, pools: Sequence[str], names: Mapping[str, str
         For names that do not exist.
     """
     there = {s.pool: s for s in market.series}
-    for one, other in names.items():
-        if one not in there:
-            raise UsageError(f'the market has no pool "{one}"{did_you_mean(one, there)}')
+    for pool, other in names.items():
+        if pool not in there:
+            raise UsageError(f'the market has no pool "{pool}"{did_you_mean(pool, there)}')
         if other not in pools:
             raise UsageError(f'the workload has no pool "{other}"{did_you_mean(other, pools)}')
     parts = []
-    for one, other in names.items():
-        (sized_s, gpus), (priced_s, price) = there[one].gpus, there[one].price
+    for pool, other in names.items():
+        (sized_s, gpus), (priced_s, price) = there[pool].gpus, there[pool].price
         parts.append(
             Changes(
                 np.append(sized_s, priced_s),

@@ -64,18 +64,18 @@ def require_sound(table: ParsedTable) -> ParsedTable:
     InvalidInput
         With every fault; also for a table without rows.
     """
-    found = check_rows(table)
-    if found.faults:
-        raise InvalidInput(found.faults, found.warnings)
+    findings = check_rows(table)
+    if findings.faults:
+        raise InvalidInput(findings.faults, findings.warnings)
     return table
 
 
 def check_rows(table: ParsedTable) -> Findings:
     """Return what was found of a table; one without rows has a fault."""
-    found = table.found
-    if not len(table) and not found.faults:
-        found.fault(table.schema.file, None, f"has no rows; it holds {table.schema.doc}")
-    return found
+    findings = table.found
+    if not len(table) and not findings.faults:
+        findings.fault(table.schema.file, None, f"has no rows; it holds {table.schema.doc}")
+    return findings
 
 
 def _table(path: Path | str) -> tuple[Table, ReadingLog]:

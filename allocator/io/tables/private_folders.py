@@ -58,24 +58,24 @@ def refuse_foreign(path: Path) -> None:
         It is a link or no folder, it or an entry directly in it belongs to another account than
         that of this process, or others may write to it.
     """
-    mine = os.geteuid()
-    found = os.lstat(path)
-    if stat.S_ISLNK(found.st_mode):
+    user = os.geteuid()
+    status = os.lstat(path)
+    if stat.S_ISLNK(status.st_mode):
         raise _refusal(path, "it is a symbolic link")
-    if not stat.S_ISDIR(found.st_mode):
+    if not stat.S_ISDIR(status.st_mode):
         raise _refusal(path, "it is no folder")
-    if found.st_uid != mine:
-        raise _refusal(path, f"it belongs to another account (user id {found.st_uid}, not {mine})")
-    if found.st_mode & _OTHERS_WRITE:
+    if status.st_uid != user:
+        raise _refusal(path, f"it belongs to another account (user id {status.st_uid}, not {user})")
+    if status.st_mode & _OTHERS_WRITE:
         raise _refusal(path, "other accounts may write to it (`chmod go-w` ends that)")
     with os.scandir(path) as entries:
         for entry in entries:
             owner = entry.stat(follow_symlinks=False).st_uid
-            if owner != mine:
+            if owner != user:
                 raise _refusal(
                     path,
                     f'"{entry.name}" in it belongs to another account (user id '
-                    f"{owner}, not {mine})",
+                    f"{owner}, not {user})",
                 )
 
 

@@ -124,13 +124,13 @@ def seconds_at_request(
     if none was. Speeds between measured sizes are interpolated linearly. Of several rows of one
     size the fastest counts.
     """
-    held: Counter[str] = Counter()
+    gpus_of: Counter[str] = Counter()
     for p in pools:
-        held[p.gpu_type] += p.gpus
+        gpus_of[p.gpu_type] += p.gpus
 
     def per_work(m: str, k: int) -> float:
         total = weight = 0.0
-        for t, n in held.items():
+        for t, n in gpus_of.items():
             known = speeds.best.get((m, t))
             if known and min(known) <= k <= max(known):
                 total += n / float(np.interp(k, [*known], [*known.values()]))
@@ -154,11 +154,11 @@ def _assumptions(trace: Trace, options: TraceOptions) -> str:
         f" (--max-factor, --max-gpus {options.most_gpus}), at k / (1 + c (k - 1)) times the speed"
         f" of one GPU, where c is drawn from {', '.join(f'{c:g}' for c in options.curves)}"
     )
-    said = [sizes, "every job may be paused", *trace.assumed]
+    assumptions = [sizes, "every job may be paused", *trace.assumed]
     types = {p.gpu_type: f"{p.gpu_type} {p.speed:g}" for p in trace.pools}
     if len(types) > 1 and any(name not in types for name in trace.jobs.gpu_types):
-        said.append(f"speeds of GPU types are {', '.join(types.values())}")
-    return "; ".join(said)
+        assumptions.append(f"speeds of GPU types are {', '.join(types.values())}")
+    return "; ".join(assumptions)
 
 
 def _largest_sizes(trace: Trace, options: TraceOptions) -> Ints:

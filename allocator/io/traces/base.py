@@ -212,13 +212,13 @@ class MeasuredSpeeds:
     @cached_property
     def best(self) -> Mapping[tuple[str, str], dict[int, float]]:
         """The fastest useful speed of each model and GPU type by size, sizes ascending."""
-        found: dict[tuple[str, str], dict[int, float]] = defaultdict(dict)
+        fastest: dict[tuple[str, str], dict[int, float]] = defaultdict(dict)
         rate = self.work_per_s * self.efficiency
         columns = (self.gpus.tolist(), rate.tolist(), self.model, self.gpu_type)
         for size, speed, model, gpu_type in sorted(zip(*columns, strict=True)):
             if speed > 0:
-                found[model, gpu_type][size] = speed
-        return found
+                fastest[model, gpu_type][size] = speed
+        return fastest
 
 
 @dataclass(frozen=True)

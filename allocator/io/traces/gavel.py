@@ -131,7 +131,7 @@ def read(source: Path, options: TraceOptions) -> Trace:
 
 def _lines(source: Path) -> CsvRows:
     """Return the job type of each line, and its numbers by name."""
-    found: list[Fault] = []
+    faults: list[Fault] = []
     lines: list[int] = []
     cells: dict[str, list[str]] = {column.name: [] for column in COLUMNS}
     for line, row in enumerate(io.StringIO(read_text(source), newline=None), start=1):
@@ -143,10 +143,10 @@ def _lines(source: Path) -> CsvRows:
                 column.append(parts[place[name]] if name in place else "")
         elif row.strip():
             words = f"has {len(parts)} cells between tabs, not 7 or 10"
-            found.append(Fault(str(source), line, words))
-    if not found and not lines:
-        found.append(Fault(str(source), None, "is empty"))
-    return parse_columns(source, COLUMNS, cells, lines, found)
+            faults.append(Fault(str(source), line, words))
+    if not faults and not lines:
+        faults.append(Fault(str(source), None, "is empty"))
+    return parse_columns(source, COLUMNS, cells, lines, faults)
 
 
 def read_speeds_alone(path: Path, without: str | None = None) -> list[tuple[str, str, int, float]]:

@@ -135,8 +135,8 @@ def measured_range(trace: Trace, jobs: TraceJobs) -> Ints:
 
     def range_of(model: str, types: str) -> tuple[int, int]:
         kinds = {p.gpu_type for p in trace.pools_for(types)}
-        found = [k for kind in kinds for k in speeds.best.get((model, kind), ())]
-        return min(found, default=1), max(found, default=0)
+        sizes = [k for kind in kinds for k in speeds.best.get((model, kind), ())]
+        return min(sizes, default=1), max(sizes, default=0)
 
     both = np.array(map_distinct(range_of, jobs.model, jobs.gpu_types), dtype=np.int64)
     return both.reshape(-1, 2).T

@@ -118,17 +118,17 @@ def _profiles(source: Path, options: TraceOptions) -> Path:
             raise input_error(Path(given), "is no folder of profiles")
         return Path(given)
     around = [source.parent, *source.absolute().parents[1:4]]
-    found = next((p / "profiles" for p in around if (p / "profiles").is_dir()), None)
-    if found is None:
+    folder = next((p / "profiles" for p in around if (p / "profiles").is_dir()), None)
+    if folder is None:
         raise UsageError(
             f'there is no folder "profiles" next to or above "{source}"; name it by --profiles DIR'
         )
-    return found
+    return folder
 
 
 def _check(rows: CsvRows, profiles: Path, kind: str) -> None:
     known = [p.name for p in sorted(profiles.iterdir()) if p.is_dir()]
-    found = [
+    faults = [
         Fault(
             rows.file,
             line,
@@ -138,12 +138,12 @@ def _check(rows: CsvRows, profiles: Path, kind: str) -> None:
         for line, name in zip(rows.lines, rows["application"], strict=True)
         if name not in known
     ]
-    found += [
+    faults += [
         Fault(rows.file, line, "batch_size is empty; --speed tuned needs it")
         for line, batch in zip(rows.lines, rows["batch_size"], strict=True)
         if kind == "tuned" and batch < 1
     ]
-    raise_if(Path(rows.file), found)
+    raise_if(Path(rows.file), faults)
 
 
 def _table(

@@ -78,22 +78,22 @@ def read_training(folder: Path) -> Training:
 
     Its work is the least progress with which any batch size ends.
     """
-    found: dict[int, tuple[float, float]] = {}
+    ends: dict[int, tuple[float, float]] = {}
     for path in sorted([*folder.glob("validation-*.csv"), *folder.glob("validation-*.csv.gz")]):
         size = path.name.removeprefix("validation-").partition(".")[0]
         if not size.isdigit():
             raise input_error(path, "its name does not end in a batch size: validation-128.csv")
         rows = csv_rows(path, VALIDATION)
-        found[int(size)] = float(rows["progress"][-1]), float(rows["iteration"][-1])
-        if not min(found[int(size)]) > 0:
+        ends[int(size)] = float(rows["progress"][-1]), float(rows["iteration"][-1])
+        if not min(ends[int(size)]) > 0:
             raise input_error(path, "ends without progress or steps", rows.lines[-1])
-    if not found:
+    if not ends:
         raise input_error(folder, "has no validation-BATCH.csv")
-    sizes = sorted(found)
+    sizes = sorted(ends)
     return Training(
-        min(found[b][0] for b in sizes),
+        min(ends[b][0] for b in sizes),
         np.array(sizes, dtype=np.float64),
-        np.array([found[b][1] for b in sizes]),
+        np.array([ends[b][1] for b in sizes]),
     )
 
 
@@ -107,14 +107,14 @@ def steps(folder: Path, machine: str, per_node: int) -> dict[int, Floats]:
     placements = find_packed(folder, f"placements-{machine}.csv")
     if placements is None:
         return {}
-    found: dict[int, dict[int, list[tuple[float, float]]]] = {}
+    by_size: dict[int, dict[int, list[tuple[float, float]]]] = {}
     rows = read_placements(placements)
     for i, place in enumerate(rows["placement"]):
         digits = sorted(map(int, place), reverse=True)
         k = sum(digits)
         if digits == pack_on_nodes(k, per_node):
-            _add(found, k, rows, i)
-    measured = set(found)
+            _add(by_size, k, rows, i)
+    measured = set(by_size)
     scalability = find_packed(folder, f"scalability-{machine}.csv")
     if scalability is not None:
         rows = csv_rows(scalability, SCALABILITY)
@@ -122,10 +122,10 @@ def steps(folder: Path, machine: str, per_node: int) -> dict[int, Floats]:
             zip(rows["num_nodes"].tolist(), rows["num_replicas"].tolist(), strict=True)
         ):
             if k not in measured and nodes == len(pack_on_nodes(k, per_node)):
-                _add(found, k, rows, i)
+                _add(by_size, k, rows, i)
     return {
-        k: np.array([(b, *np.mean(pairs, axis=0)) for b, pairs in sorted(found[k].items())]).T
-        for k in sorted(found)
+        k: np.array([(b, *np.mean(pairs, axis=0)) for b, pairs in sorted(by_size[k].items())]).T
+        for k in sorted(by_size)
     }
 
 
@@ -189,9 +189,9 @@ def rank_batches(
 
 
 def _add(
-    found: dict[int, dict[int, list[tuple[float, float]]]], k: int, rows: CsvRows, i: int
+    by_size: dict[int, dict[int, list[tuple[float, float]]]], k: int, rows: CsvRows, i: int
 ) -> None:
     local = int(rows["local_bsz"][i])
     pair = (float(rows["step_time"][i]), float(rows["sync_time"][i]))
     if local >= 1 and pair[0] > 0:
-        found.setdefault(k, {}).setdefault(local, []).append(pair)
+        by_size.setdefault(k, {}).setdefault(local, []).append(pair)

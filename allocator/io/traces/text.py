@@ -207,18 +207,18 @@ def csv_rows(path: Path, columns: Sequence[Column]) -> CsvRows:
     """
     reading = ReadingLog(str(path))
     table = parse_csv(content(path), reading)
-    found = list(reading.faults)
+    faults = list(reading.faults)
     if table is None:
-        raise InvalidInput(found)
+        raise InvalidInput(faults)
     for column in columns:
         if column.required and column.name not in table.columns:
             hint = did_you_mean(column.name, table.columns)
             there = ", ".join(list(table.columns)[:12])
             words = f"has no column {quote(column.name)}; it has {there}{hint}"
-            found.append(Fault(str(path), 1, words))
-    if not found and not len(table):
-        found.append(Fault(str(path), None, "has a header and no rows"))
-    return parse_columns(path, columns, table.columns, table.lines, found)
+            faults.append(Fault(str(path), 1, words))
+    if not faults and not len(table):
+        faults.append(Fault(str(path), None, "has a header and no rows"))
+    return parse_columns(path, columns, table.columns, table.lines, faults)
 
 
 def parse_columns(
@@ -226,14 +226,14 @@ def parse_columns(
     columns: Sequence[Column],
     cells: Mapping[str, Cells],
     lines: Sequence[int],
-    found: Sequence[Fault],
+    faults: Sequence[Fault],
 ) -> CsvRows:
     """Return columns of a file from their cells; one that is not there is empty.
 
     Raises InvalidInput with what was found before and with every cell that is wrong.
     """
     values: Json = {}
-    wrong: list[Fault] = [*found]
+    wrong: list[Fault] = [*faults]
     for column in columns:
         parsed, complaints = parse(column, cells.get(column.name, [""] * len(lines)))
         values[column.name] = parsed.value
@@ -243,11 +243,11 @@ def parse_columns(
     return CsvRows(str(path), values, lines)
 
 
-def raise_if(path: Path, found: Sequence[Fault]) -> None:
+def raise_if(path: Path, faults: Sequence[Fault]) -> None:
     """Raise InvalidInput with the first faults of a file, and how many more there are."""
-    if not found:
+    if not faults:
         return
-    some = sorted(found, key=lambda f: (f.line or 0, f.message))
+    some = sorted(faults, key=lambda f: (f.line or 0, f.message))
     if len(some) > SHOWN:
         more = len(some) - SHOWN
         some = [*some[:SHOWN], Fault(str(path), None, f"and {more} more faults")]
@@ -264,7 +264,7 @@ def parse_seconds(rows: CsvRows, column: str) -> tuple[Floats, bool]:
     cells: list[str] = rows[column]
     if 2 * sum(map(bool, map(DATE.match, cells))) <= len(cells) - cells.count(""):
         parsed, wrong = parse(number(column, required=False), cells)
-        faults = [Fault(rows.file, rows.lines[i], f"{said}, and no date") for i, said in wrong]
+        faults = [Fault(rows.file, rows.lines[i], f"{why}, and no date") for i, why in wrong]
         raise_if(Path(rows.file), faults)
         return parsed.value, False
     if all(map(DATE.fullmatch, cells)):
@@ -289,12 +289,12 @@ def parse_cells(rows: CsvRows, cells: Sequence[str], parse: Callable[[str], Any]
     Raises InvalidInput with the errors of the function.
     """
     known: Json = {}
-    found = []
+    faults = []
     for line, cell in zip(rows.lines, cells, strict=True):
         try:
             if cell not in known:
                 known[cell] = parse(cell)
         except ValueError as error:
-            found.append(Fault(rows.file, line, str(error)))
-    raise_if(Path(rows.file), found)
+            faults.append(Fault(rows.file, line, str(error)))
+    raise_if(Path(rows.file), faults)
     return [known[cell] for cell in cells]

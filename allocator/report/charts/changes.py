@@ -30,8 +30,8 @@ def draw_changes(work: Study) -> Chart | None:
 def _draw_metric(work: Study, key: str, lines: Sequence[tuple[str, str]]) -> Panel:
     """Draw one metric; half and double are equally far from "no change"."""
     here = {level: work.change(*line, key) for level, line in enumerate(lines)}
-    found = {level: change for level, change in here.items() if change is not None}
-    ends = [v for c in found.values() for v in (c.percent, c.low, c.high) if math.isfinite(v)]
+    known = {level: change for level, change in here.items() if change is not None}
+    ends = [v for c in known.values() for v in (c.percent, c.low, c.high) if math.isfinite(v)]
     low, high = _ratio(min([-10.0, *ends])) / 1.04, _ratio(max([10.0, *ends])) * 1.04
     sides = (GOOD, BAD) if BY_KEY[key].better < 0 else (BAD, GOOD)
     floor, top = -0.6, len(lines) - 0.4
@@ -40,7 +40,7 @@ def _draw_metric(work: Study, key: str, lines: Sequence[tuple[str, str]]) -> Pan
         for ends, side in zip(([low, 1.0], [1.0, high]), sides, strict=True)
     ]
     marks.append(Mark("line", [1.0, 1.0], [floor, top], colour=INK))
-    for level, change in found.items():
+    for level, change in known.items():
         shade = colour(change.policy)
         span = (change.low, change.high) if math.isfinite(change.low) else (0.0, change.percent)
         is_open = change.verdict == "open" and not work.single

@@ -28,10 +28,10 @@ def draw_configurations(ways: RunConfigurations, chosen: Mapping[str, int]) -> b
     """Draw all ways to run one job, the Pareto front, and the chosen ways (label -> way)."""
     marks = []
     for i, pool in enumerate(dict.fromkeys(ways.pool)):
-        mine = np.flatnonzero([p == pool for p in ways.pool])
-        tips = [f"{ways.gpus[k]} x {pool}" for k in mine]
+        of_pool = np.flatnonzero([p == pool for p in ways.pool])
+        tips = [f"{ways.gpus[k]} x {pool}" for k in of_pool]
         marks.append(
-            Mark("dots", ways.cost[mine], ways.hours[mine], pool, COLOURS[i % 8], tips=tips)
+            Mark("dots", ways.cost[of_pool], ways.hours[of_pool], pool, COLOURS[i % 8], tips=tips)
         )
     front = np.flatnonzero(ways.front)
     front = front[np.argsort(ways.cost[front])]
@@ -44,9 +44,9 @@ def draw_configurations(ways: RunConfigurations, chosen: Mapping[str, int]) -> b
     return _file(Panel(f"job {ways.job}", marks, Axis("dollars to the end", "near"), HOURS))
 
 
-def draw_round_frontier(found: RoundFrontier) -> bytes:
+def draw_round_frontier(frontier: RoundFrontier) -> bytes:
     """Draw the value of plans and its bound over dollars per hour, and what a dollar more adds."""
-    curve, (x, upper) = found.found, found.curve(400)
+    curve, (x, upper) = frontier.found, frontier.curve(400)
     lower, points = curve.solves.lower(x), curve.points
     marks = [
         Mark("area", x, upper, low=lower, colour=ORANGE, is_faint=True),
@@ -54,45 +54,45 @@ def draw_round_frontier(found: RoundFrontier) -> bytes:
         Mark("line", x, lower, colour=BLUE),
         Mark("dots", points.spent, points.value, "plans", BLUE),
     ]
-    budget = found.problem.budget_per_hour
-    if found.dollars == "listed" and points.spent[0] <= budget <= points.spent[-1]:
+    budget = frontier.problem.budget_per_hour
+    if frontier.dollars == "listed" and points.spent[0] <= budget <= points.spent[-1]:
         ends = [budget] * 2, [lower.min(), upper.max()]
         marks.append(Mark("line", *ends, "budget of the snapshot", INK, is_dashed=True))
     paid = points.price > 0
     # a price holds up to its budget
     line = hold(points.budget[paid][::-1], points.price[paid][::-1])
     price = [Mark("line", *line, colour=BLUE)]
-    words = "listed prices" if found.dollars == "listed" else "added to the bill"
+    words = "listed prices" if frontier.dollars == "listed" else "added to the bill"
     dollars = Axis(f"dollars per hour, {words}", "near", float(x[0]), float(x[-1]))
-    title = f"What a budget buys: value ({found.problem.objective}) of {found.problem.name}"
+    title = f"What a budget buys: value ({frontier.problem.objective}) of {frontier.problem.name}"
     return _file(
         Panel(title, marks, dollars, Axis(kind="near"), height=330),
         Panel("value of 1 $/h more", price, dollars, Axis(kind="log")),
     )
 
 
-def draw_jobs_frontier(found: JobsFrontier) -> bytes:
+def draw_jobs_frontier(frontier: JobsFrontier) -> bytes:
     """Draw the ways to run each job and, for several jobs, the hours of plans within the limits."""
-    words = "listed prices" if found.dollars == "listed" else "added to the bill"
-    dollars, w, marks = Axis(f"dollars, {words}", "near"), found.ways, []
+    words = "listed prices" if frontier.dollars == "listed" else "added to the bill"
+    dollars, w, marks = Axis(f"dollars, {words}", "near"), frontier.ways, []
     for j, name in enumerate(w.name[:MOST_JOBS]):
-        mine = np.flatnonzero(w.job == j)
-        mine = mine[np.argsort(w.dollars[mine], kind="stable")]
-        front, hull = mine[w.front[mine]], mine[w.hull[mine]]
-        tips = [f"{w.gpus[i]} x {found.problem.pools.pool[w.pool[i]]}" for i in front]
+        of_job = np.flatnonzero(w.job == j)
+        of_job = of_job[np.argsort(w.dollars[of_job], kind="stable")]
+        front, hull = of_job[w.front[of_job]], of_job[w.hull[of_job]]
+        tips = [f"{w.gpus[i]} x {frontier.problem.pools.pool[w.pool[i]]}" for i in front]
         at = w.dollars[front], w.hours[front]
         marks += [
-            Mark("dots", w.dollars[mine], w.hours[mine], colour=COLOURS[j], is_faint=True),
+            Mark("dots", w.dollars[of_job], w.hours[of_job], colour=COLOURS[j], is_faint=True),
             Mark("dots", *at, colour=COLOURS[j], tips=tips),
             Mark("line", w.dollars[hull], w.hours[hull], name, COLOURS[j]),
         ]
         marks += [Mark("text", *at, tips=tips)] if len(w.name) == 1 else []
     panels = [Panel("ways to the end; line: the lower convex hull", marks, dollars, HOURS)]
-    if (limited := found.found) is not None:
+    if (limited := frontier.found) is not None:
         points = limited.points
         at = points.spent, -points.value
         sums = [
-            Mark("line", found.free.dollars, found.free.hours, "mixed, without limits", INK),
+            Mark("line", frontier.free.dollars, frontier.free.hours, "mixed, without limits", INK),
             Mark("line", *hold(*at), colour=GREEN),
             Mark("dots", *at, "plans within the limits", GREEN),
             Mark("dots", points.budget, -points.bound, "no plan takes less", ORANGE),
@@ -132,11 +132,11 @@ def draw_spot(
     line = _spent([seen[i] for i in front])
     marks = [Mark("line", *line, "no other is both faster and cheaper", INK)]
     for has_spot, name, shade in ((True, "with spot servers", BLUE), (False, "without", ORANGE)):
-        mine = [i for i, o in enumerate(seen) if bool(o.cluster.spot.any()) == has_spot]
-        mine = [i for i in mine if math.isfinite(seen[i].seconds)]
+        of_kind = [i for i, o in enumerate(seen) if bool(o.cluster.spot.any()) == has_spot]
+        of_kind = [i for i in of_kind if math.isfinite(seen[i].seconds)]
         # the best ones have words beside them
-        tips = ["" if best[i] else seen[i].cluster.name for i in mine]
-        marks.append(Mark("dots", *_spent([seen[i] for i in mine]), name, shade, tips=tips))
+        tips = ["" if best[i] else seen[i].cluster.name for i in of_kind]
+        marks.append(Mark("dots", *_spent([seen[i] for i in of_kind]), name, shade, tips=tips))
     for o, labels in zip(seen, best, strict=True):
         if labels:
             words = [f"{o.cluster.name}: {', '.join(labels)}"]

@@ -47,14 +47,14 @@ def _draw(run: SimulationRun, edges: Floats) -> Iterator[Mark]:
     Where jobs share GPUs, only the interval of the primary job is drawn.
     """
     frame = run.frame("spans").query("held > 0 and to_s > from_s")
-    asked = run.frame("jobs").drop_duplicates("job_id").set_index("job_id")["requested_gpus"]
-    sizes = frame["job_id"].map(asked).fillna(frame["gpus"])
+    requested = run.frame("jobs").drop_duplicates("job_id").set_index("job_id")["requested_gpus"]
+    sizes = frame["job_id"].map(requested).fillna(frame["gpus"])
     frame = frame.assign(kind=np.searchsorted(SIZES, sizes.to_numpy(dtype=float)))
     capacity = read_pools(run, "gpus", edges)
     if len(frame) > SPANS:
         held = {
-            CLASSES[k]: span_means(mine["from_s"], mine["to_s"], mine["gpus"], edges)
-            for k, mine in frame.groupby("kind")
+            CLASSES[k]: span_means(spans["from_s"], spans["to_s"], spans["gpus"], edges)
+            for k, spans in frame.groupby("kind")
         }
         colours = {name: COLOURS[CLASSES.index(name)] for name in held}
         yield from stack(edges, held, colours)
@@ -68,7 +68,7 @@ def _draw_blocks(frame: Frame, capacity: dict[str, Floats], edges: Floats) -> It
     names = list(dict.fromkeys(frame["job_id"]))
     is_by_size = len(names) > FEW
     shades = frame["kind"] if is_by_size else frame["job_id"].map(names.index) % 8
-    found = defaultdict[int, list[Box]](list)
+    by_shade = defaultdict[int, list[Box]](list)
     ground, limits = 0, []
     for pool in dict.fromkeys([*capacity, *frame["pool"]]):
         rows = frame[frame["pool"] == pool]
@@ -82,9 +82,9 @@ def _draw_blocks(frame: Frame, capacity: dict[str, Floats], edges: Floats) -> It
             tip = f"{jobs[b.span]}: {sizes[b.span]} x {pool}, {duration(b.end - b.begin)}"
             low = float(ground + b.row)
             shade = int(shades[rows.index[b.span]])
-            found[shade].append((b.begin, low, b.end, low + b.rows, tip))
+            by_shade[shade].append((b.begin, low, b.end, low + b.rows, tip))
         ground += max([most, *(b.row + b.rows for b in blocks)])
-    for shade, shapes in sorted(found.items()):
+    for shade, shapes in sorted(by_shade.items()):
         yield boxes(shapes, COLOURS[shade], CLASSES[shade] if is_by_size else "")
     yield from limits
 

@@ -31,7 +31,7 @@ WAITING = {"waiting": "Jobs that never started", "paused": "Jobs paused"}
 HELD = {"held": "GPUs held"}
 PAID = {"paid": "Dollars per hour"}
 LIMITS = {"held": "capacity", "paid": "cost_of_all"}
-Found = Mapping[str, Mapping[str, Sequence[Frame]]]
+ByLoad = Mapping[str, Mapping[str, Sequence[Frame]]]
 """The series of every seed by load and policy."""
 
 
@@ -53,23 +53,23 @@ def draw_times(work: Study) -> Chart:
 
 def _draw_shares(work: Study, load: str, column: str, title: str, least: float) -> Panel:
     """Draw the distribution of a column of jobs.csv, with a line for each policy."""
-    found = {
+    by_policy = {
         policy: [run.frame("jobs")[column].to_numpy() for run in work.of(load, policy)]
         for policy in work.policies
     }
-    known = np.concatenate([np.zeros(0), *(v for runs in found.values() for v in runs)])
+    known = np.concatenate([np.zeros(0), *(v for runs in by_policy.values() for v in runs)])
     known = known[np.isfinite(known)]
     high = 1.1 * max([float(known.max(initial=0.0)), 2 * least])
     low = min(high / 10, max(least, 0.8 * float(np.percentile(known, 0.5)) if len(known) else 0))
     x = np.geomspace(low, high, POINTS)
     marks = list[Mark]()
-    for policy, runs in found.items() if len(known) else ():
+    for policy, runs in by_policy.items() if len(known) else ():
         *shares, middle = (
             # jobs without a value never end
             np.searchsorted(np.sort(values), x, side="right") / max(1, len(values))
             for values in (*runs, np.concatenate([np.zeros(0), *runs]))
         )
-        marks += _draw_policy(policy, x, shares, middle, len(found) <= BANDS)
+        marks += _draw_policy(policy, x, shares, middle, len(by_policy) <= BANDS)
     ticks = {at: text for at, text in MOMENTS.items() if low <= at <= high}
     return Panel(
         (f"Load {load}: " if load else "") + title,
@@ -86,16 +86,16 @@ def collect(work: Study, load: str, length_s: float) -> dict[str, list[Frame]]:
     }
 
 
-def is_priced(found: Found) -> bool:
+def is_priced(by_load: ByLoad) -> bool:
     """Return whether any GPU has a price, or memory on it."""
-    every = (frame for policies in found.values() for runs in policies.values() for frame in runs)
+    every = (frame for policies in by_load.values() for runs in policies.values() for frame in runs)
     return any(frame[["cost_of_all", "paid"]].to_numpy().any() for frame in every)
 
 
-def draw_over_time(found: Found, columns: Mapping[str, str], words: str) -> Chart:
+def draw_over_time(by_load: ByLoad, columns: Mapping[str, str], words: str) -> Chart:
     """Draw a panel per load and column; the time when queues are empty is left out."""
     panels = []
-    for load, policies in found.items():
+    for load, policies in by_load.items():
         means = [
             np.mean([frame[column] for frame in runs], axis=0)
             for runs in policies.values()

@@ -31,9 +31,9 @@ def draw_decisions(runs: Sequence[SimulationRun], length: float) -> Chart:
         frame = run.frame("rounds")
         frame["decision_s"] = frame["decision_s"].clip(lower=LEAST_S)
         frame["gap"] = frame["gap"].clip(lower=FLOOR)
-        for found, (x, y) in zip(marks, PANELS, strict=True):
+        for dots, (x, y) in zip(marks, PANELS, strict=True):
             at, high = frame[[x, y]].to_numpy()[thin_points(frame[y].to_numpy(), most)].T
-            found.append(Mark("dots", at, high, run.policy, colour(run.policy), is_faint=True))
+            dots.append(Mark("dots", at, high, run.policy, colour(run.policy), is_faint=True))
         fell = frame[frame["fallback"].notna()]
         if len(fell):
             marks[0].append(Mark("dots", fell["at_s"], fell["decision_s"], "fell back", INK))

@@ -52,18 +52,18 @@ def change_pool(sight: Sight, pool: str, body: PoolChange) -> PoolsAnswer:
 @router.reads("/nodes")
 def list_nodes(sight: Sight, pool: str | None = None) -> NodesAnswer:
     """List the nodes with the jobs on them; a member sees the names of its own jobs."""
-    found = [n for n in nodes.read_nodes(sight.connection) if pool in (None, n["pool"])]
+    rows = [n for n in nodes.read_nodes(sight.connection) if pool in (None, n["pool"])]
     if sight.caller.is_member:
-        known = verbs.find_tenants(sight.connection, [job for n in found for job in n["jobs"]])
-        for node in found:
+        known = verbs.find_tenants(sight.connection, [job for n in rows for job in n["jobs"]])
+        for node in rows:
             node["jobs"] = [j for j in node["jobs"] if sight.caller.can_see(known.get(j, ""))]
-    return NodesAnswer(nodes=[Node(**node) for node in found])
+    return NodesAnswer(nodes=[Node(**node) for node in rows])
 
 
 @router.changes("POST", "/nodes/{node:path}/{state}", Operator)
 def change_node(sight: Sight, node: str, state: NODE_STATES) -> Changed:
     """Say that a node is up, drain it, or say that its machine is gone."""
-    _find(node, [one["node"] for one in nodes.read_nodes(sight.connection)], "node")
+    _find(node, [row["node"] for row in nodes.read_nodes(sight.connection)], "node")
     return Changed(changed=nodes.change_nodes(sight.connection, [node], {"state": state}))
 
 

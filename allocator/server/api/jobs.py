@@ -91,21 +91,23 @@ def submit_job(
         )
     if caller.name:
         values["environment"] = {**values.get("environment", {}), USER: caller.name}
-    said = build_submission(values)
+    submission = build_submission(values)
     if caller.is_member:
-        _refuse_names_of_others(sight, said)
-    (done,), warnings = submit(sight.connection, [said], sight.now_s)
+        _refuse_names_of_others(sight, submission)
+    (done,), warnings = submit(sight.connection, [submission], sight.now_s)
     response.status_code = 201 if done.new else 200
     response.headers["location"] = f"/api/v1/jobs/{quote(done.job_id)}"
     return Submitted(job_id=done.job_id, new=done.new, warnings=list(warnings))
 
 
-def _refuse_names_of_others(sight: Sight, said: Submission) -> None:
+def _refuse_names_of_others(sight: Sight, submission: Submission) -> None:
     """Raise Refusal if a submission names jobs of another tenant, without saying more of them."""
-    taken = verbs.find_tenants(sight.connection, [said.text("job_id")], [said.key or ""])
+    taken = verbs.find_tenants(
+        sight.connection, [submission.text("job_id")], [submission.key or ""]
+    )
     if not all(map(sight.caller.can_see, taken.values())):
         raise Refusal(409, "taken", "this job_id or key is taken")
-    before = [name.strip() for name in said.text("after").split("|") if name.strip()]
+    before = [name.strip() for name in submission.text("after").split("|") if name.strip()]
     known = verbs.find_tenants(sight.connection, before)
     for name in before:
         if name not in known or not sight.caller.can_see(known[name]):
@@ -136,8 +138,8 @@ async def explain_job(caller: Reader, served: Served, job_id: str) -> Explanatio
         return *read_question(connection, sight.now_s, served.options.advice_s), hidden
 
     snapshot, command, hidden = await served.queue.look(caller, read)
-    found = await served.advise(explain, snapshot, command, job_id)
-    return found.seen_by_member(hidden)
+    explanation = await served.advise(explain, snapshot, command, job_id)
+    return explanation.seen_by_member(hidden)
 
 
 @router.reads("/jobs/{job_id:path}")

@@ -108,8 +108,8 @@ async def decide_what_if(caller: Reader, served: Served, body: WhatIfRequest) ->
         return snapshot, command
 
     snapshot, command = await served.queue.look(caller, read)
-    found = await served.advise(compare_changes, snapshot, command, values)
-    return found.seen_by(caller.only_tenant)
+    comparison = await served.advise(compare_changes, snapshot, command, values)
+    return comparison.seen_by(caller.only_tenant)
 
 
 def _refuse_gpus_of_nodes(sight: Sight, values: dict[str, str]) -> None:

@@ -31,13 +31,13 @@ def draw_spending(
     days = days[min(*(days.index(cost.day) for cost in daily), len(days) - FEW) :]
     at = {day: i for i, day in enumerate(days)}
     floor = dict.fromkeys(days, 0.0)
-    found = defaultdict[str, list[Box]](list)
+    by_tenant = defaultdict[str, list[Box]](list)
     for cost in sorted(daily, key=attrgetter("tenant", "day")):
         i, low = at[cost.day], floor[cost.day]
         floor[cost.day] += cost.dollars
         tip = f"{cost.tenant}, {cost.day}: ${cost.dollars:,.2f}"
-        found[cost.tenant].append((i + 0.05, low, i + 0.95, floor[cost.day], tip))
-    marks = [boxes(found[tenant], COLOURS[k % 8], tenant) for k, tenant in enumerate(found)]
+        by_tenant[cost.tenant].append((i + 0.05, low, i + 0.95, floor[cost.day], tip))
+    marks = [boxes(by_tenant[tenant], COLOURS[k % 8], tenant) for k, tenant in enumerate(by_tenant)]
     every = -(-len(days) // FEW)
     ticks = {i + 0.5: days[i][5:] for i in range(len(days) - 1, -1, -every)}
     limit = [] if budget_per_hour is None else [(24 * budget_per_hour, "budget of a day")]
@@ -92,19 +92,19 @@ def draw_rounds(rows: Sequence[Round]) -> Chart:
 def draw_holdings(allocations: Sequence[Record], begin_s: float, end_s: float) -> Chart | None:
     """Return when a job held how many GPUs of which pool."""
     marks = []
-    for k, pool in enumerate(sorted({one["pool"] for one in allocations})):
-        found = [
+    for k, pool in enumerate(sorted({allocation["pool"] for allocation in allocations})):
+        shapes = [
             (
-                one["ordered_s"],
+                allocation["ordered_s"],
                 0.0,
-                end_s if one["ended_s"] is None else one["ended_s"],
-                one["gpus"],
-                f"{one['gpus']} x {pool}, {one['phase']}",
+                end_s if allocation["ended_s"] is None else allocation["ended_s"],
+                allocation["gpus"],
+                f"{allocation['gpus']} x {pool}, {allocation['phase']}",
             )
-            for one in allocations
-            if one["pool"] == pool
+            for allocation in allocations
+            if allocation["pool"] == pool
         ]
-        marks.append(boxes(found, COLOURS[k % 8], pool))
+        marks.append(boxes(shapes, COLOURS[k % 8], pool))
     if not marks:
         return None
     x_axis = Axis(kind="clock", low=begin_s, high=max(end_s, begin_s + 1))
@@ -125,7 +125,7 @@ def draw_pool(
     for part in parts:
         jobs[part.node].add(part.job)
     chart = draw_nodes(rows[:most], parts, f"who has which GPU of {pool.pool}") if rows else None
-    return chart, {name: sorted(found) for name, found in jobs.items()}
+    return chart, {name: sorted(names) for name, names in jobs.items()}
 
 
 def _fill_rows(pool: PoolState) -> tuple[list[NodeRow], list[JobPart]]:

@@ -70,7 +70,7 @@ def change_reservation(sight: Sight, form: Form) -> Response:
     if verb == "cancel":
         cluster.cancel_reservation(sight, name)
     else:
-        given = {one: form.get(one, "").strip() or None for one in ReservationChange.model_fields}
+        given = {key: form.get(key, "").strip() or None for key in ReservationChange.model_fields}
         cluster.reserve(sight, name, _build(ReservationChange, given))
     return RedirectResponse(f"/reservations?done={verb}-gpus", 303)
 
@@ -124,13 +124,15 @@ async def show_what_if(
     set: Annotated[str, Query(max_length=2000)] = "",
 ) -> Response:
     """Show who gains and who loses by other values."""
-    found = None
+    comparison = None
     refusal = ""
-    asked = await served.queue.look(caller, list_questions)
+    questions = await served.queue.look(caller, list_questions)
     try:
         values = read_values(kind, name, value, set)
         if values:
-            found = await rounds.decide_what_if(caller, served, WhatIfRequest(values=dict(values)))
+            comparison = await rounds.decide_what_if(
+                caller, served, WhatIfRequest(values=dict(values))
+            )
     except (AllocatorError, Refusal) as error:
         refusal = to_refusal(error).detail
     return render_page(
@@ -138,9 +140,9 @@ async def show_what_if(
         caller,
         "what_if.html",
         given={"kind": kind, "name": name, "value": value, "set": set},
-        kinds=[(one, words) for one, (words, _) in PLACES.items()],
-        **asked,
-        found=found,
+        kinds=[(place, words) for place, (words, _) in PLACES.items()],
+        **questions,
+        found=comparison,
         refusal=refusal,
         limit_s=served.options.advice_s,
         most=MOST,
@@ -155,7 +157,7 @@ def list_questions(sight: Sight) -> Json:
     tenants = [row for row in tenants if sight.caller.can_see(row["tenant"])]
     with_nodes = {row["pool"] for row in nodes}
     budget = sight.config.get("budget_per_hour")
-    found = {
+    groups = {
         "Money": {
             f"budget_per_hour={share * budget / 100:g}": words
             for share, words in ((80, "20 % less budget"), (120, "20 % more budget"))
@@ -182,7 +184,7 @@ def list_questions(sight: Sight) -> Json:
     ]
     questions = [
         (group, [(shlex.quote(place), words) for place, words in choices.items()])
-        for group, choices in found.items()
+        for group, choices in groups.items()
         if choices
     ]
     return {"questions": questions, "names": names}
@@ -216,5 +218,5 @@ def _build(kind: Any, values: Record) -> Any:
     try:
         return kind(**values)
     except ValidationError as error:
-        faults = [f"{one['loc'][0]}: {one['msg']}" for one in error.errors() if one["loc"]]
+        faults = [f"{fault['loc'][0]}: {fault['msg']}" for fault in error.errors() if fault["loc"]]
         raise Refusal(422, "malformed", "please mend the form", faults=faults) from None

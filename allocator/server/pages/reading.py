@@ -94,14 +94,14 @@ def show_overview(
 def show_jobs(sight: Sight, wanted: Annotated[JobsPage, Query()]) -> Values:
     """Show the jobs that match, page by page."""
     wanted = wanted.model_copy(update={"state": wanted.state or "active"})
-    found, tenant, reason = list_jobs(sight, wanted), wanted.tenant, wanted.reason
+    page, tenant, reason = list_jobs(sight, wanted), wanted.tenant, wanted.reason
     chosen = sight.tenant or tenant
     tenants = {*read_stored_columns(sight.connection, "tenants.csv")["tenant"], DEFAULT_TENANT}
-    tenants |= {row.tenant for row in found.rows} | set(filter(None, [tenant]))
+    tenants |= {row.tenant for row in page.rows} | set(filter(None, [tenant]))
     count = Counter(filter(None, (entry["reason"] for entry in sight.entries.values())))
     reasons = dict.fromkeys([*(code for code, _ in count.most_common()), *filter(None, [reason])])
     return {
-        "found": found,
+        "found": page,
         "tenant": _read_tenant(sight, chosen) if chosen else None,
         "wanted": wanted,
         "now_s": sight.now_s,
@@ -219,8 +219,8 @@ def send_showback(sight: Sight, days: Days = DAYS) -> Response:
 @router.page("/rounds", "rounds.html")
 def show_rounds(sight: Sight, page: Page = 1) -> Values:
     """Show the journal of rounds, page by page."""
-    found = list_rounds(sight, page)
-    return {"found": found, "changes": charts.draw_rounds(found.rows)}
+    rounds = list_rounds(sight, page)
+    return {"found": rounds, "changes": charts.draw_rounds(rounds.rows)}
 
 
 @router.page("/rounds/{number}", "round.html")
@@ -238,7 +238,7 @@ def show_round(sight: Sight, number: Page) -> Values:
 def show_comparison(sight: Sight, first: Page, second: Page) -> Values:
     """Show what the plans of two rounds give different things."""
     with as_missing():
-        found = compare_rounds(sight, first, second)
+        comparison = compare_rounds(sight, first, second)
     plans = [read_plan(sight.connection, number) for number in (first, second)]
-    rounds = zip((found.before, found.after), plans, strict=True)
-    return {"found": found, "rounds": rounds, "first": first, "second": second, "most": MOST}
+    rounds = zip((comparison.before, comparison.after), plans, strict=True)
+    return {"found": comparison, "rounds": rounds, "first": first, "second": second, "most": MOST}

@@ -74,14 +74,14 @@ class ExplanationAnswer(Answer):
     def seen_by_member(self, others: Collection[str]) -> ExplanationAnswer:
         """Return the explanation without the names of other tenants' jobs, which are given."""
 
-        def conceal(found: Any) -> Any:
-            if isinstance(found, list):
-                return list(map(conceal, found))
-            if isinstance(found, dict):
-                return {conceal(place): value for place, value in found.items()}
-            for name in sorted((n for n in others if n in (found or "")), key=len, reverse=True):
-                found = re.sub(rf"(?<![\w-]){re.escape(name)}(?![\w-])", OTHERS, found)
-            return found
+        def conceal(part: Any) -> Any:
+            if isinstance(part, list):
+                return list(map(conceal, part))
+            if isinstance(part, dict):
+                return {conceal(place): value for place, value in part.items()}
+            for name in sorted((n for n in others if n in (part or "")), key=len, reverse=True):
+                part = re.sub(rf"(?<![\w-]){re.escape(name)}(?![\w-])", OTHERS, part)
+            return part
 
         names = ("summary", "detail", "changes", "places", "losers")
         return self.model_copy(update={name: conceal(getattr(self, name)) for name in names})
@@ -91,17 +91,17 @@ def explain_job(
     limit_s: float, snapshot: Snapshot, command: SolveCommand, job_id: str
 ) -> ExplanationAnswer:
     """Explain a job, in the child. Raises UsageError if the round does not have it."""
-    found = explain(snapshot, job_id, command, seconds=SEARCH * limit_s)
+    explanation = explain(snapshot, job_id, command, seconds=SEARCH * limit_s)
     return ExplanationAnswer(
         job_id=job_id,
-        summary=found.summary,
-        reason=found.got["reason"],
-        detail=found.got["detail"],
-        changes=[str(change) for change in found.changes],
-        places=[dict(change.values) for change in found.changes],
-        losers=list(found.losers),
-        untried=list(found.untried),
-        is_late=found.is_late,
+        summary=explanation.summary,
+        reason=explanation.got["reason"],
+        detail=explanation.got["detail"],
+        changes=[str(change) for change in explanation.changes],
+        places=[dict(change.values) for change in explanation.changes],
+        losers=list(explanation.losers),
+        untried=list(explanation.untried),
+        is_late=explanation.is_late,
         limit_s=limit_s,
     )
 
@@ -181,33 +181,33 @@ def compare_changes(
     """
     after = command.decide(command.problem(snapshot, values))
     before = command.decide(command.problem(snapshot, {}))
-    found = compare(before, after, values)
+    comparison = compare(before, after, values)
     jobs, tenants = after.round.problem.jobs, after.round.problem.tenants.tenant
     owners = {name: tenants[k] for name, k in zip(jobs.job_id, jobs.tenant, strict=True)}
     costs = [
-        dict(zip(one.round.problem.jobs.job_id, one.witness.cost.tolist(), strict=True))
-        for one in (before, after)
+        dict(zip(plan.round.problem.jobs.job_id, plan.witness.cost.tolist(), strict=True))
+        for plan in (before, after)
     ]
     changed = [
         ChangedJob(
-            tenant=owners[one.job_id],
-            pool_before=one.before.pool,
-            gpus_before=one.before.gpus,
-            pool_after=one.after.pool,
-            gpus_after=one.after.gpus,
-            dollars_before=costs[0].get(one.job_id, 0.0),
-            dollars_after=costs[1].get(one.job_id, 0.0),
-            **vars(one),
+            tenant=owners[job.job_id],
+            pool_before=job.before.pool,
+            gpus_before=job.before.gpus,
+            pool_after=job.after.pool,
+            gpus_after=job.after.gpus,
+            dollars_before=costs[0].get(job.job_id, 0.0),
+            dollars_after=costs[1].get(job.job_id, 0.0),
+            **vars(job),
         )
-        for one in found.jobs
+        for job in comparison.jobs
     ]
     return WhatIfAnswer(
         values=dict(values),
-        work_h=found.work_h,
-        dollars=found.dollars,
-        gpus=found.gpus,
-        running=found.running,
-        sentences=list(found.lines()),
+        work_h=comparison.work_h,
+        dollars=comparison.dollars,
+        gpus=comparison.gpus,
+        running=comparison.running,
+        sentences=list(comparison.lines()),
         jobs=changed,
         tenants=_sum_tenants(changed, before, after),
         limit_s=limit_s,
@@ -271,10 +271,10 @@ def ask_child(answer: Callable[..., T], limit_s: float, *question: Any) -> T:
         child.wait()
     if not out:
         raise AllocatorError("the process that decides ended without an answer")
-    found: T | AllocatorError = pickle.loads(out)
-    if isinstance(found, AllocatorError):
-        raise found
-    return found
+    reply: T | AllocatorError = pickle.loads(out)
+    if isinstance(reply, AllocatorError):
+        raise reply
+    return reply
 
 
 def answer_parent() -> None:
@@ -283,10 +283,10 @@ def answer_parent() -> None:
     seconds = int(limit_s) + 2  # of CPU: the child ends even if nobody kills it
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
     try:
-        found = answer(limit_s, *question)
+        reply = answer(limit_s, *question)
     except AllocatorError as error:
-        found = ERRORS.get(error.exit_code, AllocatorError)(str(error))
-    pickle.dump(found, sys.stdout.buffer)
+        reply = ERRORS.get(error.exit_code, AllocatorError)(str(error))
+    pickle.dump(reply, sys.stdout.buffer)
 
 
 def read_question(

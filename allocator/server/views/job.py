@@ -87,17 +87,19 @@ def read_job(sight: Sight, job_id: str) -> JobView:
 
 def _list_events(sight: Sight, job: Job, allocations: Sequence[Json]) -> Iterator[Event]:
     yield Event(job.submitted_s, "submitted")
-    for one in allocations:
-        what = f"{one['gpus']} x {one['pool']}"
-        nodes = ", ".join(str(NodePart(**part)) for part in one["nodes"] or ())
-        yield Event(one["ordered_s"], f"start ordered on {what}", nodes)
-        if one["running_s"] is not None:
-            yield Event(one["running_s"], f"runs on {what}")
-        if one["stop_ordered_s"] is not None:
-            yield Event(one["stop_ordered_s"], f"stop ordered on {what}")
-        if one["ended_s"] is not None:
-            how = " with a checkpoint" * (one["phase"] == "stopped")
-            yield Event(one["ended_s"], f"{one['phase']}{how} on {what}", one["detail"])
+    for allocation in allocations:
+        what = f"{allocation['gpus']} x {allocation['pool']}"
+        nodes = ", ".join(str(NodePart(**part)) for part in allocation["nodes"] or ())
+        yield Event(allocation["ordered_s"], f"start ordered on {what}", nodes)
+        if allocation["running_s"] is not None:
+            yield Event(allocation["running_s"], f"runs on {what}")
+        if allocation["stop_ordered_s"] is not None:
+            yield Event(allocation["stop_ordered_s"], f"stop ordered on {what}")
+        if allocation["ended_s"] is not None:
+            how = " with a checkpoint" * (allocation["phase"] == "stopped")
+            yield Event(
+                allocation["ended_s"], f"{allocation['phase']}{how} on {what}", allocation["detail"]
+            )
     turns = read_turns(sight.connection, job.job_id)
     names = hide_names(sight, [turn["host"] for turn in turns if turn["host"]])
     for turn in turns:
@@ -107,8 +109,8 @@ def _list_events(sight: Sight, job: Job, allocations: Sequence[Json]) -> Iterato
         yield Event(turn["at_s"], where)
     for seen in read_observations(sight.connection, job.job_id):
         if seen["kind"] == "running" and seen["work_done"] > 0:
-            said = "".join(f", {name} {x:g}" for name, x in seen["reported"].items())
-            words = f"{seen['work_done']:g} of work since its start{said}"
+            reported = "".join(f", {name} {x:g}" for name, x in seen["reported"].items())
+            words = f"{seen['work_done']:g} of work since its start{reported}"
             yield Event(seen["at_s"], "progress", words)
     if job.finished_s is not None:
         yield Event(job.finished_s, job.state)
@@ -130,12 +132,14 @@ def _check_speeds(sight: Sight, job: Job, allocations: Sequence[Json]) -> Iterat
         if rate["model"] == model
     }
     entry = sight.entries.get(job.job_id, {})
-    latest = {(one["gpu_type"], one["gpus"]): one for one in allocations}
-    for key, one in reversed(latest.items()):
-        is_planned = (entry.get("pool"), entry.get("gpus")) == (one["pool"], one["gpus"])
+    latest = {
+        (allocation["gpu_type"], allocation["gpus"]): allocation for allocation in allocations
+    }
+    for key, last in reversed(latest.items()):
+        is_planned = (entry.get("pool"), entry.get("gpus")) == (last["pool"], last["gpus"])
         yield SpeedCheck(
             *key,
-            _observed_speed(one),
+            _observed_speed(last),
             given.get(key),
             corrected.get(key),
             entry["work_per_s"] if is_planned else None,

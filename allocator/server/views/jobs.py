@@ -135,10 +135,10 @@ def list_jobs(sight: Sight, wanted: JobsPage) -> Page[JobAnswer]:
     state.
     """
     size = min(sight.size, MOST_ROWS)
-    found = _find_matching(sight, wanted)[:: -1 if wanted.order == "newest" else 1]
-    page, pages = find_page(wanted.page, size, len(found))
-    names = [row.job_id for row in found[(page - 1) * size : page * size]]
-    return Page(read_rows(sight, names), len(found), page, pages)
+    matches = _find_matching(sight, wanted)[:: -1 if wanted.order == "newest" else 1]
+    page, pages = find_page(wanted.page, size, len(matches))
+    names = [row.job_id for row in matches[(page - 1) * size : page * size]]
+    return Page(read_rows(sight, names), len(matches), page, pages)
 
 
 def list_jobs_after(sight: Sight, wanted: JobQuery) -> tuple[tuple[JobAnswer, ...], int | None]:
@@ -149,9 +149,9 @@ def list_jobs_after(sight: Sight, wanted: JobQuery) -> tuple[tuple[JobAnswer, ..
     UsageError for an unknown state.
     """
     size = wanted.limit
-    found = _find_matching(sight, wanted, int(wanted.after or 0), size + 1)
-    last = int(found[size - 1].seq) if len(found) > size else None
-    return read_rows(sight, [row.job_id for row in found[:size]]), last
+    matches = _find_matching(sight, wanted, int(wanted.after or 0), size + 1)
+    last = int(matches[size - 1].seq) if len(matches) > size else None
+    return read_rows(sight, [row.job_id for row in matches[:size]]), last
 
 
 def _find_matching(
@@ -164,10 +164,10 @@ def _find_matching(
         .order_by(jobs.c.seq)
         .limit(None if wanted.reason else most)
     )
-    found = sight.connection.execute(query).all()
+    matches = sight.connection.execute(query).all()
     if not wanted.reason:
-        return found
-    return [r for r in found if sight.entries.get(r.job_id, {}).get("reason") == wanted.reason]
+        return matches
+    return [r for r in matches if sight.entries.get(r.job_id, {}).get("reason") == wanted.reason]
 
 
 def _list_conditions(wanted: JobFilter, tenant: str | None) -> list[ColumnElement[bool]]:

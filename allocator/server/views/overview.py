@@ -92,8 +92,8 @@ def read_overview(sight: Sight) -> Overview:
         connection.execute(names.where(which).order_by(order)).scalars().all()
         for which, order in ((is_waiting, jobs.c.seq), (is_stuck, jobs.c.updated_s.desc()))
     )
-    found = (sight.entries.get(name, {}).get("reason") for name in waiting)
-    reasons = Counter(reason for reason in found if reason)
+    codes = (sight.entries.get(name, {}).get("reason") for name in waiting)
+    reasons = Counter(reason for reason in codes if reason)
     tenants = read_tenants_view(sight)
     latest = round_journal.history(connection, limit=LOOKED_AT)
     last = latest[-1] if latest else None
@@ -114,7 +114,7 @@ def read_overview(sight: Sight) -> Overview:
         len(stuck),
         controller,
         last,
-        sum(one.outcome == "failed" for one in latest),
+        sum(entry.outcome == "failed" for entry in latest),
         len(latest),
         tuple(_list_problems(sight, controller, last)),
     )

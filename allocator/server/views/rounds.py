@@ -117,8 +117,8 @@ def _read_rounds(sight: Sight, first: int, last: int) -> list[Round]:
 
 def find_round(sight: Sight, number: int) -> Round:
     """Return one round. Raises UsageError if there is no such round."""
-    for found in _read_rounds(sight, number, number):
-        return found
+    for round_ in _read_rounds(sight, number, number):
+        return round_
     raise UsageError(f"the journal has no round {number}")
 
 
@@ -127,11 +127,11 @@ def read_round(sight: Sight, number: int) -> RoundAnswer:
 
     Raises UsageError if there is no such round.
     """
-    found = find_round(sight, number)
+    round_ = find_round(sight, number)
     plan = read_plan(sight.connection, number)
     entries = [] if plan is None else plan.list_entries(sight.tenant)
     return RoundAnswer(
-        **found.model_dump(),
+        **round_.model_dump(),
         actions=Counter(entry["action"] for entry in entries),
         jobs=[entry for entry in entries if entry["action"] not in ("keep", "wait")],
     )
@@ -147,10 +147,10 @@ def compare_rounds(sight: Sight, first: int, second: int) -> ComparisonAnswer:
     """
     rounds = [find_round(sight, number) for number in (first, second)]
     plans: list[dict[str, Record]] = []
-    for found in rounds:
-        plan = read_plan(sight.connection, found.number)
+    for round_ in rounds:
+        plan = read_plan(sight.connection, round_.number)
         if plan is None:
-            raise UsageError(f"the plan of round {found.number} is not kept")
+            raise UsageError(f"the plan of round {round_.number} is not kept")
         plans.append(plan.jobs)
     jobs = []
     for name in plans[0] | plans[1]:

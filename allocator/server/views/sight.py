@@ -44,9 +44,9 @@ def show_entry(entry: Record, tenant: str | None) -> Json:
 
 def read_plan(connection: Connection, number: int | None = None) -> RoundPlan | None:
     """Return the plan of a round, by default the latest; None if there was none or it is gone."""
-    asked = query(connection, _LAST) if number is None else query(connection, _NUMBERED, number)
-    for found, at_s, content in asked:
-        return RoundPlan(int(found), float(at_s), *_parse(bytes(content)))
+    rows = query(connection, _LAST) if number is None else query(connection, _NUMBERED, number)
+    for round_number, at_s, content in rows:
+        return RoundPlan(int(round_number), float(at_s), *_parse(bytes(content)))
     return None
 
 

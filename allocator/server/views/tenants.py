@@ -141,8 +141,8 @@ def read_tenants_view(sight: Sight, days: int = DAYS) -> TenantsView:
         for row in chain(cost.tenant):
             row.recent += cost.dollars
             row.today += cost.dollars if cost.day == shown[-1] else 0.0
-    found = tuple(row for row in ordered if tenant in (None, row.tenant))
-    return TenantsView(found, shown, tuple(daily))
+    visible = tuple(row for row in ordered if tenant in (None, row.tenant))
+    return TenantsView(visible, shown, tuple(daily))
 
 
 def _walk_tree(rows: Mapping[str, TenantRow], above: str, level: int = 0) -> Iterable[TenantRow]:

@@ -122,13 +122,13 @@ def draw_training(
     kind = np.searchsorted(f["up_to_h"], requested * run_s / 3_600.0, side="right")
     pick = rng.integers(0, 2, int(group.max()) + 1)[group]
     variant = rng.integers(0, VARIANTS, int(group.max()) + 1)[group]
-    one = np.array(f["choices"])[kind, pick] * VARIANTS + variant
+    chosen = np.array(f["choices"])[kind, pick] * VARIANTS + variant
     names = [f"{family}-{v + 1}" for family in f["families"] for v in range(VARIANTS)]
     count = len(names)
     usual = np.repeat(f["samples_per_s"], VARIANTS)
     rate_1 = draw.round_digits(usual * np.exp(rng.normal(0.0, 0.4, count)), 4)
     c = draw.round_digits(np.exp(rng.uniform(np.log(f["c"][0]), np.log(f["c"][1]), count)), 4)
-    rate = draw.overhead_rate(rate_1[one], c[one], requested)
+    rate = draw.overhead_rate(rate_1[chosen], c[chosen], requested)
     work = draw.round_digits(run_s * rate, 5)
     gpu_s = work / rate * requested
     rows, rates = list[Record](), dict[str, Floats]()
@@ -137,7 +137,7 @@ def draw_training(
         ratio = rng.uniform(low, high, count)
         bend = np.ones(count) if gpu_type == "V100" else rng.uniform(0.7, 1.4, count)
         fast, bent = (draw.round_digits(x, 4) for x in (rate_1 * ratio, c * bend))
-        rates[gpu_type] = draw.overhead_rate(fast[one], bent[one], requested)
+        rates[gpu_type] = draw.overhead_rate(fast[chosen], bent[chosen], requested)
         rows += (
             {
                 "model": names[i],
@@ -145,10 +145,10 @@ def draw_training(
                 "kind": "overhead",
                 "parameters": {"c": float(bent[i]), "rate_1": float(fast[i])},
             }
-            for i in np.unique(one).tolist()
+            for i in np.unique(chosen).tolist()
         )
     speed_up = {
         gpu_type: float(np.average(on_type / rates["V100"], weights=gpu_s))
         for gpu_type, on_type in rates.items()
     }
-    return Training(np.array(names)[one], work, requested, gpu_s, speed_up, columns_of(rows))
+    return Training(np.array(names)[chosen], work, requested, gpu_s, speed_up, columns_of(rows))

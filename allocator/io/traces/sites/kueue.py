@@ -24,8 +24,8 @@ ASSUMED = "a run of which neither conditions nor events tell did not take place"
 
 def recognise(source: Path) -> str:
     """Return "" if the first lines have an object of Kueue, else why not."""
-    found = any("kueue.x-k8s.io" in line for line in read_first_lines(source))
-    return "" if found else "has no object of kueue.x-k8s.io in its first lines"
+    is_kueue = any("kueue.x-k8s.io" in line for line in read_first_lines(source))
+    return "" if is_kueue else "has no object of kueue.x-k8s.io in its first lines"
 
 
 def read(source: Path, options: TraceOptions) -> Trace:
@@ -96,17 +96,17 @@ def _records(
 
 def _gpus(spec: Record, status: Record) -> tuple[Counter[str], int]:
     """Return the GPUs of a workload by flavour, and the number of its pods with GPUs."""
-    found, pods = Counter[str](), 0
+    gpus, pods = Counter[str](), 0
     for given in status.get("admission", {}).get("podSetAssignments", ()):
         for name, amount in given.get("resourceUsage", {}).items():
             if name.endswith("/gpu"):
-                found[given.get("flavors", {}).get(name, UNTYPED)] += int(amount)
+                gpus[given.get("flavors", {}).get(name, UNTYPED)] += int(amount)
                 pods += int(given.get("count", 1))
-    for asked in () if found else spec["podSets"]:
-        for container in asked["template"]["spec"]["containers"]:
+    for pod_set in () if gpus else spec["podSets"]:
+        for container in pod_set["template"]["spec"]["containers"]:
             resources = container.get("resources", {})
             amounts = {**resources.get("limits", {}), **resources.get("requests", {})}
             each = sum(int(n) for name, n in amounts.items() if name.endswith("/gpu"))
-            found[UNTYPED] += each * int(asked.get("count", 1))
-            pods += int(asked.get("count", 1)) if each else 0
-    return found, pods
+            gpus[UNTYPED] += each * int(pod_set.get("count", 1))
+            pods += int(pod_set.get("count", 1)) if each else 0
+    return gpus, pods

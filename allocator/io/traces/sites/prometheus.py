@@ -33,8 +33,8 @@ TIMEOUT_S = 120.0
 
 def recognise(source: Path) -> str:
     """Return "" for a server, or if the first lines are an answer to a range query."""
-    found = _is_server(source) or any('"matrix"' in line for line in read_first_lines(source))
-    return "" if found else "is no answer of a range query (matrix)"
+    is_known = _is_server(source) or any('"matrix"' in line for line in read_first_lines(source))
+    return "" if is_known else "is no answer of a range query (matrix)"
 
 
 def read(source: Path, options: TraceOptions) -> Trace:
@@ -80,13 +80,13 @@ def read(source: Path, options: TraceOptions) -> Trace:
                 elif runs:
                     record["Elapsed"] = minutes(max(runs) - min(runs))
                 records.append(record)
-    said = (
+    assumed = (
         "each pod is a job of its own",
         f"times are those of samples, {step_s:g} s apart",
         *([f"pods of the first sample ({early}) are left out"] if early else []),
         *([f"GPUs were {np.mean(busy):.0f} % busy on average (DCGM)"] if busy else []),
     )
-    return read_trace(source, records, options, {"namespace": "Account"}, said)
+    return read_trace(source, records, options, {"namespace": "Account"}, assumed)
 
 
 def _is_server(source: Path) -> bool:
@@ -111,9 +111,9 @@ def _ask(source: Path, options: TraceOptions) -> Iterator[Any]:
     for at in np.arange(begin, end, step_s * MOST_STEPS).tolist():
         until = min(end, at + step_s * (MOST_STEPS - 1))
         for query in QUERIES:
-            asked = urlencode({"query": query, "start": at, "end": until, "step": step_s})
+            parameters = urlencode({"query": query, "start": at, "end": until, "step": step_s})
             try:
-                with urlopen(f"{url}/api/v1/query_range?{asked}", timeout=TIMEOUT_S) as answer:
+                with urlopen(f"{url}/api/v1/query_range?{parameters}", timeout=TIMEOUT_S) as answer:
                     yield json.load(answer)
             except (OSError, ValueError, HTTPException) as error:
                 why = getattr(error, "reason", error)

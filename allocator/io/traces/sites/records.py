@@ -17,13 +17,13 @@ RECORDS = "file of such records"  # what a file with records of another shape is
 def read_documents(source: Path) -> list[Any]:
     """Return the JSON documents of a file, which follow each other. Raises InvalidInput."""
     text = content(source).decode("utf-8-sig", "replace").strip()
-    found = []
+    documents = []
     with form_of(source, RECORDS):
         while text:
             document, end = json.JSONDecoder().raw_decode(text)
-            found.append(document)
+            documents.append(document)
             text = text[end:].lstrip()
-    return found
+    return documents
 
 
 def read_trace(

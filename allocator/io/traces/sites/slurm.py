@@ -171,11 +171,11 @@ def _form_pools(
     sizes = dict(given) or {name: -(-n // nodes[name]) * nodes[name] for name, n in most.items()}
     assumed = []
     if not given and options.gpus is None and most:
-        said = ", ".join(f"{name} {n}" for name, n in sizes.items())
-        assumed.append(f"there are as many nodes as could hold what ran at once (GPUs: {said})")
+        words = ", ".join(f"{name} {n}" for name, n in sizes.items())
+        assumed.append(f"there are as many nodes as could hold what ran at once (GPUs: {words})")
     if not options.gpus_per_node and most:
-        said = ", ".join(f"{name} {n}" for name, n in nodes.items())
-        assumed.append(f"nodes have as many as a job had on one ({said})")
+        words = ", ".join(f"{name} {n}" for name, n in nodes.items())
+        assumed.append(f"nodes have as many as a job had on one ({words})")
     pools = [TracePool(name, name, n, nodes[name]) for name, n in sizes.items()]
     return assemble.scale_pools(pools, options.gpus), assumed
 

@@ -63,7 +63,7 @@ def read_records(source: Path) -> CsvRows:
     place = {name: header.index(name) for name in (*NEEDED, *TRES, *OTHERS) if name in header}
     cells: dict[str, list[str]] = {name: [] for name in place}
     numbers = []
-    found = []
+    faults = []
     for number, line in enumerate(lines[1:], start=2):
         row = line.split(separator)
         if len(row) == len(header):
@@ -71,7 +71,7 @@ def read_records(source: Path) -> CsvRows:
             for name, at in place.items():
                 cells[name].append(row[at].strip())
         elif line.strip():
-            found.append(
+            faults.append(
                 Fault(
                     str(source),
                     number,
@@ -83,13 +83,13 @@ def read_records(source: Path) -> CsvRows:
     for name in TIMES:
         cells[name] = ["" if cell in NOTHING else cell for cell in cells[name]]
     rows = CsvRows(str(source), cells, numbers)
-    raise_if(source, [*found, *_check(rows)])
+    raise_if(source, [*faults, *_check(rows)])
     return rows
 
 
 def _separator(header: str) -> str:
-    found = re.search(r"[^\w%]", header.strip())
-    return found[0] if found else "|"
+    match = re.search(r"[^\w%]", header.strip())
+    return match[0] if match else "|"
 
 
 def _check(rows: CsvRows) -> Iterator[Fault]:
