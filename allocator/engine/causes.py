@@ -44,6 +44,7 @@ from allocator.domain.problem import (
     Tenants,
 )
 from allocator.engine.decided import Decision
+from allocator.errors import Infeasible
 from allocator.options.colocation.secondary_jobs import option_at
 from allocator.options.instance_building import CompiledRound, compile_round
 from allocator.options.option_table import OptionTable
@@ -132,7 +133,8 @@ class CauseSearch(Protocol):
     def find_without(self, limits: tuple[str, ...], tenant: int, asked: Ints) -> GainingJobs:
         """Return which of the jobs `asked` get more without these limits.
 
-        `tenant` is the tenant whose quota is lifted, -1 = none. Raises SearchFailed.
+        `tenant` is the tenant whose quota is lifted, -1 = none. Raises SearchFailed, and Infeasible
+        if it is proven that the lifted round has no plan.
         """
 
 
@@ -167,10 +169,12 @@ def find_causes(problem: Problem, asked: Bools, *searches: CauseSearch) -> Cause
             if not len(jobs):
                 continue
             answer = None
-            for search in searches:
-                with suppress(SearchFailed):
-                    answer = search.find_without(limits, q, jobs)
-                    break
+            # of more GPUs, more may be guaranteed than a budget of the tenant allows
+            with suppress(Infeasible):
+                for search in searches:
+                    with suppress(SearchFailed):
+                        answer = search.find_without(limits, q, jobs)
+                        break
             if answer is None:
                 is_sure[jobs] = False
                 continue
@@ -225,7 +229,10 @@ def lift_limits(problem: Problem, limits: tuple[str, ...], tenant: int) -> Probl
 
 
 Decide = Callable[[Problem, float], Decision | None]
-"""(problem, seconds) -> decision by the same policy, None if there is none within the gap."""
+"""(problem, seconds) -> decision by the same policy, None if there is none within the gap.
+
+Raises Infeasible.
+"""
 
 
 @dataclass(frozen=True)

@@ -151,7 +151,7 @@ class _Open:
         field = loops.Field(
             base,
             abs(base) + float(np.abs(value).sum()),
-            np.bincount(entries.row, np.abs(entries.use), entries.R),
+            np.bincount(entries.row, np.abs(entries.use), entries.R).astype(np.float64),
             first,
             owner,
             value,
