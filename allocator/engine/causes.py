@@ -71,7 +71,7 @@ REASONS_GAP = 1e-7
 # more without the quota, and nothing is searched
 NEAR = 0.5
 SMALL = 30  # rounds of at most so many jobs are searched without each quota
-EFFORT = 3e5  # of a search for plans: columns times steps of the simplex method
+EFFORT = 4e6  # of a search for plans: columns times steps of the simplex method
 # share of a job's value: a smaller gain or loss at the prices of a lifted round proves nothing
 MARGIN = 0.01
 SAMPLE_MARGIN = 0.03  # the same at prices that come from a sample
