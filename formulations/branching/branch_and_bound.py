@@ -14,7 +14,7 @@ import functools
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from types import FunctionType
 from typing import Any
@@ -26,8 +26,7 @@ from formulations.branching import fields, knapsack_loops, loops
 from formulations.compilation import compile_functions, is_kept
 from formulations.model.choices import Choices
 from formulations.model.linear import Bools, Floats, Ints
-from formulations.model.ragged import begins_run, ragged, starts
-from formulations.model.sparse_rows import SparseRows
+from formulations.model.ragged import begins_run
 
 WAITING = 2_000  # nodes that wait at once
 LARGEST = 4_000_000  # columns times rows of a field that is searched
