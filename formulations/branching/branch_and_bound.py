@@ -27,6 +27,7 @@ from formulations.compilation import compile_functions, is_kept
 from formulations.model.choices import Choices
 from formulations.model.linear import Bools, Floats, Ints
 from formulations.model.ragged import begins_run
+from formulations.model.sparse_rows import SparseRows
 
 WAITING = 2_000  # nodes that wait at once
 LARGEST = 4_000_000  # columns times rows of a field that is searched
@@ -227,21 +228,15 @@ def compile_alone() -> None:
 
 
 def compile_search() -> None:
-    """Compile the loops by searching a field of one group with one column."""
+    """Compile the loops by searching the plans of one group with one column."""
     one, two = np.zeros(1), np.zeros(2, dtype=np.int64)
     line, cell = one[:, None], two[:1]
     kernel(True, "match")(line, one, line, one, cell, cell, two, one, one, 0.0, 0.0, two[None])
     items = knapsack_loops.Items(two, cell, one, cell + 1, one > 0)
-    matrix = two, cell[:0], line[:0, 0]
-    kernel(True, "build_field")(cell, two, *matrix, one > 0, one > 0, one, one, one, one)
     kernel(True, "improve_prices")(items, cell, cell, one == 0, one, one, 0.0, 1.0)
-    first = np.array([0, 2])
-    start, index = np.array([0, 0, 1]), np.zeros(1, dtype=np.int64)
-    sizes = 0.0, 0.0, one, first, two, np.zeros(2)
-    field = loops.Field(*sizes, start, index, np.ones(1), np.ones(1), first[:2] // 2, index)
-    low = np.array([-np.inf])
-    smallest = _Open(np.array([-1]), index, np.array([-1, 0]), field, low, one, np.zeros(1), True)
-    smallest.search(0.0, 0.0, 1, kernel(True))
+    matrix, every = SparseRows(one + 1, cell, np.array([0, 1]), (1, 1)), one == 0
+    smallest = Choices.of_columns(one + 1, cell, ~every, one - np.inf, one, matrix)
+    search_plans(smallest, every, every, 0.0, 0.0, one, 1)
 
 
 def _root(field: loops.Field, low: Floats, high: Floats, price: Floats) -> loops.Node:
