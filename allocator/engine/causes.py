@@ -463,7 +463,7 @@ class PlanSearch(PriceSearch):
                 if not search.may_go_on():
                     raise SearchFailed
                 if case is c and len(near) > 2 * c.J:
-                    search.search(*search.losses.least(c.J), EFFORT)
+                    search.search(*search.losses.least(c.J, search.plan), EFFORT)
                 value = -np.inf
                 while search.value > value and not search.is_closed():
                     value = search.value  # above a better plan, fewer columns are searched
