@@ -445,12 +445,11 @@ class PlanSearch(PriceSearch):
             relaxed = at.relaxation.solve(c, fits, self._until)
             if relaxed is None:
                 raise SearchFailed
-            x, self._prices[limits] = relaxed
-            prices = self._prices[limits]
+            x, prices = relaxed
+            self._prices[limits] = prices
             parts = np.bincount(c.group[np.abs(x - 0.5) < 0.5 - ROUNDING], minlength=c.J) > 0
             plan = np.where(c.tied_groups(np.flatnonzero(parts)), plan, c.from_x(x))
             open_ = np.flatnonzero(parts & c.tied_groups(asked))
-        better = at.is_better & np.isin(c.group, asked)
         for case in cases:
             own = np.flatnonzero(fits & case.tied_groups(open_)[c.group])
             part, number = case.take(own), np.full(c.n + 1, -1)
@@ -459,15 +458,13 @@ class PlanSearch(PriceSearch):
             search = Search(part, dual, number[plan], REASONS_GAP, self._until, dual.bound)
             search.take(dual.choice)
             near = own[search.losses.leaves(search.value)[0]]
-            if not search.is_closed() and better[near].any():
+            served = c.group[near[at.is_better[near]]]
+            if not search.is_closed() and np.isin(asked, served).any():
                 if not search.may_go_on():
                     raise SearchFailed
                 if case is c and len(near) > 2 * c.J:
                     search.search(*search.losses.least(c.J, search.plan), EFFORT)
-                value = -np.inf
-                while search.value > value and not search.is_closed():
-                    value = search.value  # above a better plan, fewer columns are searched
-                    search.prove(EFFORT)
+                search.prove(EFFORT)
             plan = np.where(np.diff(part.start) > 0, np.append(own, -1)[search.plan], plan)
         return plan
 
