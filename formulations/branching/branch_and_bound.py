@@ -147,8 +147,8 @@ class _Open:
         can_hold = can_hold and count.all()
         base, value = c.value_of(settled), np.append(c.value, 0.0)[column]
         size = abs(base) + float(np.abs(value).sum())
-        field = loops.Field(base, size, *heads, value, *entries)
-        return _Open(settled, groups, column, field, *sides, bool(can_hold))
+        field = loops.Field(*(base, size, *heads, value, *entries))
+        return _Open(*(settled, groups, column, field, *sides, bool(can_hold)))
 
     def search(
         self, value: float, gap: float, steps: int, search: Callable[..., Any]

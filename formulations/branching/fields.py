@@ -119,7 +119,7 @@ def add_parts(
                     is_new &= (old != entries[ends[-1] : end]).any()
             if is_new:
                 ends.append(end)
-                of.append(r)
+                of.append(int(r))
     kept, parts = np.flatnonzero(binds[row]), np.arange(len(of) - 1)
     index = np.append(
         (np.cumsum(binds) - 1)[row[kept]], rows + np.repeat(parts, np.diff(np.array(ends)))

@@ -51,7 +51,7 @@ class Losses:
         return near, np.bincount(c.group[near], minlength=c.J) + nothing > 1
 
     def least(self, count: int, plan: Ints) -> tuple[Bools, Bools]:
-        """Return a plan (J,), the best column of every group, and `count` others that lose least."""
+        """Return a plan (J,), the best columns of all groups, and `count` others of least loss."""
         loss = np.append(self.column, self.nothing)
         count += len(self.nothing)
         most = np.inf if count >= len(loss) else float(np.partition(loss, count)[count])
