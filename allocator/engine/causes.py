@@ -44,6 +44,7 @@ from allocator.domain.problem import (
     Tenants,
 )
 from allocator.engine.decided import Decision
+from allocator.errors import Infeasible
 from allocator.options.instance_building import CompiledRound, compile_round
 from allocator.options.option_table import OptionTable
 from allocator.options.quotas import quota_table
@@ -69,7 +70,7 @@ REASONS_GAP = 1e-7
 # more without the quota, and nothing is searched
 NEAR = 0.5
 SMALL = 30  # rounds of at most so many jobs are searched without each quota
-EFFORT = 3e5  # of a search for plans: columns times steps of the simplex method
+EFFORT = 4e6  # of a search for plans: columns times steps of the simplex method
 # share of a job's value: a smaller gain or loss at the prices of a lifted round proves nothing
 MARGIN = 0.01
 SAMPLE_MARGIN = 0.03  # the same at prices that come from a sample
@@ -131,7 +132,8 @@ class CauseSearch(Protocol):
     def find_without(self, limits: tuple[str, ...], tenant: int, asked: Ints) -> GainingJobs:
         """Return which of the jobs `asked` get more without these limits.
 
-        `tenant` is the tenant whose quota is lifted, -1 = none. Raises SearchFailed.
+        `tenant` is the tenant whose quota is lifted, -1 = none. Raises SearchFailed, and Infeasible
+        if it is proven that the lifted round has no plan.
         """
 
 
@@ -166,10 +168,12 @@ def find_causes(problem: Problem, asked: Bools, *searches: CauseSearch) -> Cause
             if not len(jobs):
                 continue
             answer = None
-            for search in searches:
-                with suppress(SearchFailed):
-                    answer = search.find_without(limits, q, jobs)
-                    break
+            # of more GPUs, more may be guaranteed than a budget of the tenant allows
+            with suppress(Infeasible):
+                for search in searches:
+                    with suppress(SearchFailed):
+                        answer = search.find_without(limits, q, jobs)
+                        break
             if answer is None:
                 is_sure[jobs] = False
                 continue
@@ -224,7 +228,10 @@ def lift_limits(problem: Problem, limits: tuple[str, ...], tenant: int) -> Probl
 
 
 Decide = Callable[[Problem, float], Decision | None]
-"""(problem, seconds) -> decision by the same policy, None if there is none within the gap."""
+"""(problem, seconds) -> decision by the same policy, None if there is none within the gap.
+
+Raises Infeasible.
+"""
 
 
 @dataclass(frozen=True)
@@ -437,12 +444,11 @@ class PlanSearch(PriceSearch):
             relaxed = at.relaxation.solve(c, fits, self._until)
             if relaxed is None:
                 raise SearchFailed
-            x, self._prices[limits] = relaxed
-            prices = self._prices[limits]
+            x, prices = relaxed
+            self._prices[limits] = prices
             parts = np.bincount(c.group[np.abs(x - 0.5) < 0.5 - ROUNDING], minlength=c.J) > 0
             plan = np.where(c.tied_groups(np.flatnonzero(parts)), plan, c.from_x(x))
             open_ = np.flatnonzero(parts & c.tied_groups(asked))
-        better = at.is_better & np.isin(c.group, asked)
         for case in cases:
             own = np.flatnonzero(fits & case.tied_groups(open_)[c.group])
             part, number = case.take(own), np.full(c.n + 1, -1)
@@ -451,15 +457,13 @@ class PlanSearch(PriceSearch):
             search = Search(part, dual, number[plan], REASONS_GAP, self._until, dual.bound)
             search.take(dual.choice)
             near = own[search.losses.leaves(search.value)[0]]
-            if not search.is_closed() and better[near].any():
+            served = c.group[near[at.is_better[near]]]
+            if not search.is_closed() and np.isin(asked, served).any():
                 if not search.may_go_on():
                     raise SearchFailed
                 if case is c and len(near) > 2 * c.J:
-                    search.search(*search.losses.least(c.J), EFFORT)
-                value = -np.inf
-                while search.value > value and not search.is_closed():
-                    value = search.value  # above a better plan, fewer columns are searched
-                    search.prove(EFFORT)
+                    search.search(*search.losses.least(c.J, search.plan), EFFORT)
+                search.prove(EFFORT)
             plan = np.where(np.diff(part.start) > 0, np.append(own, -1)[search.plan], plan)
         return plan
 

@@ -183,6 +183,8 @@ def explain_decision(
         effort = dataclasses.replace(limits, time_s=seconds, gap=min(limits.gap, REASONS_GAP))
         try:
             found = decide_round(changed, policy=policy, solver=solver, limits=effort)
+        except Infeasible:
+            raise
         except AllocatorError:
             return None
         is_cut = found.proposal.termination == "time_limit" or found.proposal.fallback

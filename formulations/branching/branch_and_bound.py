@@ -14,7 +14,7 @@ import functools
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from types import FunctionType
 from typing import Any
@@ -22,11 +22,11 @@ from typing import Any
 import numpy as np
 
 from formulations.bounds.lagrangian import project_prices
-from formulations.branching import knapsack_loops, loops
+from formulations.branching import fields, knapsack_loops, loops
 from formulations.compilation import compile_functions, is_kept
 from formulations.model.choices import Choices
 from formulations.model.linear import Bools, Floats, Ints
-from formulations.model.sparse_rows import SparseRows, begins_run, ragged, starts
+from formulations.model.sparse_rows import SparseRows, begins_run
 
 WAITING = 2_000  # nodes that wait at once
 LARGEST = 4_000_000  # columns times rows of a field that is searched
@@ -77,7 +77,7 @@ def search_plans(
     compiled : bool
         Whether numba compiles the loops.
     """
-    open_field = _Open.of(c, near, nothing, prices)
+    open_field = _Open.of(c, near, nothing, prices, compiled)
     if not open_field.has_plans:
         return Found(None, value, 0)
     k, R = len(open_field.column), len(open_field.low)
@@ -121,47 +121,33 @@ class _Open:
     has_plans: bool
 
     @staticmethod
-    def of(c: Choices, near: Bools, nothing: Bools, prices: Floats) -> _Open:
+    def of(
+        c: Choices, near: Bools, nothing: Bools, prices: Floats, compiled: bool = False
+    ) -> _Open:
         """Return the field of the columns `near` (n,) and of nothing (J,), with prices (m,)."""
         count = np.bincount(c.group[near], minlength=c.J) + nothing
-        is_open = count > 1
-        alone = np.flatnonzero(near & ~is_open[c.group])
-        settled = np.full(c.J, -1)
+        groups, settled = np.flatnonzero(count > 1), np.full(c.J, -1)
+        alone = np.flatnonzero(near & (count == 1)[c.group])
         settled[c.group[alone]] = alone
-        columns, idle = np.flatnonzero(near & is_open[c.group]), np.flatnonzero(nothing & is_open)
-        group = np.append(c.group[columns], idle)
-        place = np.argsort(group, kind="stable")
-        column = np.append(columns, np.full(len(idle), -1))[place]
-        groups = np.flatnonzero(is_open)
-        owner = np.searchsorted(groups, group[place])
-        first = starts(owner, len(groups))
-        entries = _Entries.of(c.matrix[columns], np.argsort(place)[: len(columns)], owner)
-        use = c.use_of(settled)
-        low, high = c.low - use, c.high - use
-        least, most = entries.ranges(first)
-        can_hold = (count > 0).all() and (least <= high).all() and (most >= low).all()
-        binds, price = (most > high) | (least < low), project_prices(c, prices)
-        rows = np.flatnonzero(binds)
-        entries = entries.with_parts(binds, price)
-        entries = entries.take_rows(np.append(rows, np.arange(c.R, entries.R)))
-        low, high, price = low[rows], high[rows], price[rows]
-        free = np.full(entries.R - len(rows), np.inf)
-        base, value = c.value_of(settled), np.append(c.value, 0.0)[column]
-        field = loops.Field(
-            base,
-            abs(base) + float(np.abs(value).sum()),
-            np.bincount(entries.row, np.abs(entries.use), entries.R),
-            first,
-            owner,
-            value,
-            starts(entries.column, len(column)),
-            entries.row,
-            entries.use,
-            entries.units(),
-            *entries.rows_of_groups(len(groups)),
+        use, matrix = c.use_of(settled), c.matrix
+        column, sides, can_hold, heads, entries = kernel(compiled, "build_field")(
+            groups,
+            c.start,
+            matrix.indptr.astype(np.int64, copy=False),
+            matrix.indices.astype(np.int64, copy=False),
+            matrix.data,
+            near,
+            nothing,
+            c.low - use,
+            c.high - use,
+            project_prices(c, prices),
+            np.array(UNITS),
         )
-        low, high, price = np.append(low, -free), np.append(high, free), np.append(price, 0 / free)
-        return _Open(settled, groups, column, field, low, high, price, bool(can_hold))
+        can_hold = can_hold and count.all()
+        base, value = c.value_of(settled), np.append(c.value, 0.0)[column]
+        size = abs(base) + float(np.abs(value).sum())
+        field = loops.Field(*(base, size, *heads, value, *entries))
+        return _Open(*(settled, groups, column, field, *sides, bool(can_hold)))
 
     def search(
         self, value: float, gap: float, steps: int, search: Callable[..., Any]
@@ -194,7 +180,7 @@ def kernel(compiled: bool, name: str = "search", /) -> Callable[..., Any]:
 
     Arguments have no names: the cache would take the same ones with names for others.
     """
-    module = loops if hasattr(loops, name) else knapsack_loops
+    module = next(each for each in (loops, knapsack_loops, fields) if hasattr(each, name))
     names = [own for own, part in vars(module).items() if isinstance(part, FunctionType)]
     inner = names[:-2] if module is loops else []
     functions = compile_functions(module, names, inner) if compiled else vars(module)
@@ -241,117 +227,15 @@ def compile_alone() -> None:
 
 
 def compile_search() -> None:
-    """Compile the loops by searching a field of one group with one column."""
+    """Compile the loops by searching the plans of one group with one column."""
     one, two = np.zeros(1), np.zeros(2, dtype=np.int64)
     line, cell = one[:, None], two[:1]
     kernel(True, "match")(line, one, line, one, cell, cell, two, one, one, 0.0, 0.0, two[None])
     items = knapsack_loops.Items(two, cell, one, cell + 1, one > 0)
     kernel(True, "improve_prices")(items, cell, cell, one == 0, one, one, 0.0, 1.0)
-    first = np.array([0, 2])
-    start, index = np.array([0, 0, 1]), np.zeros(1, dtype=np.int64)
-    sizes = 0.0, 0.0, one, first, two, np.zeros(2)
-    field = loops.Field(*sizes, start, index, np.ones(1), np.ones(1), first[:2] // 2, index)
-    low = np.array([-np.inf])
-    smallest = _Open(np.array([-1]), index, np.array([-1, 0]), field, low, one, np.zeros(1), True)
-    smallest.search(0.0, 0.0, 1, kernel(True))
-
-
-@dataclass(frozen=True)
-class _Entries:
-    """What columns use of R rows, (e,), by column and by row; `owner` (k,) is their group."""
-
-    column: Ints
-    row: Ints
-    use: Floats
-    owner: Ints
-    R: int
-
-    @staticmethod
-    def of(matrix: SparseRows, place: Ints, owner: Ints) -> _Entries:
-        """Return the entries of a matrix whose rows are the columns number `place`."""
-        column = np.repeat(place, np.diff(matrix.indptr))
-        row, use, at = matrix.indices.astype(np.int64), matrix.data, np.flatnonzero(matrix.data)
-        return _Entries(column[at], row[at], use[at], owner, matrix.shape[1]).sorted()
-
-    def sorted(self) -> _Entries:
-        """Sort by column, then by row."""
-        at = np.argsort(self.column * self.R + self.row, kind="stable")
-        return replace(self, column=self.column[at], row=self.row[at], use=self.use[at])
-
-    def ranges(self, first: Ints) -> tuple[Floats, Floats]:
-        """Return the least and the most that all groups together use of each row, (R,) each."""
-        key = self.owner[self.column] * self.R + self.row
-        order = np.argsort(key, kind="stable")
-        begin = np.flatnonzero(begins_run(key[order]))
-        if not len(begin):
-            return np.zeros(self.R), np.zeros(self.R)
-        group, row = np.divmod(key[order][begin], self.R)
-        # some columns of a group may not use the row
-        is_part = np.diff(np.append(begin, len(key))) < np.diff(first)[group]
-        least = np.minimum.reduceat(self.use[order], begin)
-        most = np.maximum.reduceat(self.use[order], begin)
-        least = np.where(is_part, np.minimum(least, 0.0), least)
-        most = np.where(is_part, np.maximum(most, 0.0), most)
-        sums = [np.bincount(row, use, self.R).astype(np.float64) for use in (least, most)]
-        return sums[0], sums[1]
-
-    def take_rows(self, rows: Ints) -> _Entries:
-        """Return the entries of some rows, which are counted anew."""
-        number = np.full(self.R, -1)
-        number[rows] = np.arange(len(rows))
-        at = np.flatnonzero(number[self.row] >= 0)
-        row = number[self.row[at]]
-        return _Entries(self.column[at], row, self.use[at], self.owner, len(rows))
-
-    def units(self) -> Floats:
-        """Return the unit of all uses of each row, (R,), 0 if it has none or too fine a one."""
-        unit = np.zeros(self.R)
-        for multiple in UNITS:
-            count = self.use / multiple
-            odd = np.abs(count - np.rint(count)) > 1e-12 * np.abs(count)
-            unit[np.bincount(self.row[odd], minlength=self.R) == 0] = multiple
-        return unit
-
-    def with_parts(self, binds: Bools, price: Floats) -> _Entries:
-        """Return further rows: what the columns of priced rows use of rows in whole units.
-
-        A node can be branched on these as well, such as the GPUs of every pool that a tenant with a
-        tight budget holds. Rows that do not bind are no rows to branch on otherwise.
-        """
-        bounds, units = starts(self.column, len(self.owner)), self.units()
-        total = np.bincount(self.row, minlength=self.R)
-        priced = np.flatnonzero((binds & (units == 0) & (price != 0))[self.row])
-        own = self.column[priced]
-        place, at = ragged(bounds[own], bounds[own + 1])
-        is_whole = units[self.row[at]] > 0
-        of, at = self.row[priced][place[is_whole]], at[is_whole]
-        pair = of * self.R + self.row[at]
-        order = np.argsort(pair, kind="stable")
-        pair, at = pair[order], at[order]
-        begin = np.flatnonzero(begins_run(pair))
-        size, whole = np.diff(np.append(begin, len(at))), pair[begin] % self.R
-        some = np.flatnonzero((size < total[whole]) | ~binds[whole])
-        parts: dict[bytes, Ints] = {}
-        for first, end in zip(begin[some].tolist(), (begin + size)[some].tolist(), strict=True):
-            parts.setdefault(at[first:end].tobytes(), at[first:end])
-        if not parts:
-            return self
-        at = np.concatenate(list(parts.values()))
-        number = np.repeat(np.arange(len(parts)), [len(part) for part in parts.values()])
-        return _Entries(
-            np.append(self.column, self.column[at]),
-            np.append(self.row, self.R + number),
-            np.append(self.use, self.use[at]),
-            self.owner,
-            self.R + len(parts),
-        ).sorted()
-
-    def rows_of_groups(self, groups: int) -> tuple[Ints, Ints]:
-        """Return where the rows that each group uses begin, (groups+1,), and these rows."""
-        is_used = np.zeros(groups * self.R, dtype=bool)
-        is_used[self.owner[self.column] * self.R + self.row] = True
-        group, row = np.divmod(np.flatnonzero(is_used), self.R)
-        return starts(group, groups), row
+    matrix, every = SparseRows(one + 1, cell, np.array([0, 1]), (1, 1)), one == 0
+    smallest = Choices.of_columns(one + 1, cell, ~every, one - np.inf, one, matrix)
+    search_plans(smallest, every, every, 0.0, 0.0, one, 1)
 
 
 def _root(field: loops.Field, low: Floats, high: Floats, price: Floats) -> loops.Node:

@@ -50,12 +50,14 @@ class Losses:
         nothing |= plan < 0
         return near, np.bincount(c.group[near], minlength=c.J) + nothing > 1
 
-    def least(self, count: int) -> tuple[Bools, Bools]:
-        """Return the best column of every group, and the `count` others that lose least."""
+    def least(self, count: int, plan: Ints) -> tuple[Bools, Bools]:
+        """Return a plan (J,), the best columns of all groups, and `count` others of least loss."""
         loss = np.append(self.column, self.nothing)
         count += len(self.nothing)
         most = np.inf if count >= len(loss) else float(np.partition(loss, count)[count])
-        return self.column < most, self.nothing < most
+        near, nothing = self.column < most, self.nothing < most
+        near[plan[plan >= 0]] = True
+        return near, nothing | (plan < 0)
 
     def of_plan(self, plan: Ints) -> Floats:
         """Return the loss of what a plan gives each group, a column or nothing, (J,)."""
