@@ -501,7 +501,7 @@ class _PlanContext:
         i = round_.instance
         least = _least_gain(round_.option_table, decision) + REASONS_GAP * abs(decision.value)
         better = is_more(i.value, least[i.job]) & (i.primary < 0)
-        return cls(round_, decision, choices(round_.model), better)
+        return cls(round_, decision, round_.choices, better)
 
     @cached_property
     def plan(self) -> Ints:

@@ -37,6 +37,7 @@ from allocator.options.staying import Staying
 from allocator.performance.lost_time import number_rows
 from allocator.performance.sizes import estimate_sizes
 from formulations.colocation.kind_prices import Terms
+from formulations.model.choices import Choices, choices
 from formulations.model.dominance import find_needed_options
 from formulations.model.instance import Instance
 from formulations.model.linear import AT_MOST_ONE, COLOCATION, Block, LinearModel
@@ -75,6 +76,11 @@ class CompiledRound:
     offer: Offer
     omitted_pairs: OmittedPairs | None = None
     has_all_pairs: bool = True
+
+    @cached_property
+    def choices(self) -> Choices:
+        """The model as one choice per job under coupling rows."""
+        return choices(self.model)
 
     @cached_property
     def nodes(self) -> Ints:

@@ -24,7 +24,7 @@ from allocator.solvers import registry
 from allocator.solvers.base import SolveLimits, Solver
 from formulations.bounds.lagrangian import Dual
 from formulations.colocation.prices import CLOSE, best_prices
-from formulations.model.choices import Choices, choices
+from formulations.model.choices import Choices
 from formulations.model.linear import Floats, Ints
 
 if TYPE_CHECKING:
@@ -55,6 +55,8 @@ class Task:
         No plan has a higher value.
     bound_with_other_pairs : float
         No plan with a pair of jobs that the round leaves out has a higher value.
+    known_dual : Dual, optional
+        The Lagrangian dual, which is then not computed.
 
     Examples
     --------
@@ -73,11 +75,12 @@ class Task:
     plans: LookAheadPlans | None = None
     known_bound: float = math.inf
     bound_with_other_pairs: float = -math.inf
+    known_dual: Dual | None = None
 
-    @cached_property
+    @property
     def choices(self) -> Choices:
         """The round's model as one choice per job under coupling rows."""
-        return choices(self.round.model)
+        return self.round.choices
 
     @cached_property
     def dual(self) -> Dual:
@@ -85,6 +88,8 @@ class Task:
 
         Computing it takes at most half of the time that is left.
         """
+        if self.known_dual is not None:
+            return self.known_dual
         until = self.share_of_time(0.5)
         return best_prices(self.choices, self.prices, until, self.dual_tolerance)
 
@@ -101,7 +106,7 @@ class Task:
     @property
     def has_dual(self) -> bool:
         """Whether the dual has been computed already, so that it costs nothing to use it."""
-        return "dual" in vars(self)
+        return self.known_dual is not None or "dual" in vars(self)
 
     def share_of_time(self, share: float) -> float:
         """Return when a share of the time that is left will have passed.

@@ -15,7 +15,6 @@ from dataclasses import replace
 import numpy as np
 
 from allocator.options.instance_building import CompiledRound
-from formulations.model.choices import choices
 from formulations.model.linear import (
     CAPACITY,
     CHURN,
@@ -53,7 +52,7 @@ class FreeCapacity:
     def __init__(
         self, round_: CompiledRound, start: Ints | None = None, pinned: Bools | None = None
     ) -> None:
-        i, c = round_.instance, choices(round_.model)
+        i, c = round_.instance, round_.choices
         self.round = round_
         self.pinned: Bools = i.mandatory if pinned is None else pinned
         self.choice: Ints = np.full(c.J, -1) if start is None else start.copy()
@@ -177,7 +176,7 @@ def keeps_rules(round_: CompiledRound, choice: Ints, guarantees: bool = True) ->
 
     With guarantees=False guarantees are not checked.
     """
-    c = choices(round_.model)
+    c = round_.choices
     if not guarantees:
         c = replace(c, low=np.where(c.model.rows_of(GUARANTEE)[c.rows], -np.inf, c.low))
     return c.feasible(choice)

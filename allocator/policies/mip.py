@@ -160,9 +160,7 @@ def _best(c: Choices, *plans: Ints | None) -> Ints | None:
 def _closer(task: Task, bound: float = math.inf, deadline: float = math.inf) -> Task:
     """Return the task with a known bound and a deadline, and with its prices as they are."""
     bound, deadline = min(task.known_bound, bound), min(task.deadline, deadline)
-    closer = dataclasses.replace(task, known_bound=bound, deadline=deadline)
-    vars(closer).update(choices=task.choices, dual=task.dual)
-    return closer
+    return dataclasses.replace(task, known_bound=bound, deadline=deadline, known_dual=task.dual)
 
 
 def _search_longer(given: Task, task: Task, start: Ints | None) -> tuple[Task, Ints | None]:

@@ -67,8 +67,9 @@ def tighten_bound(task: Task) -> Task:
         dual = solve_paired_dual(c, task.prices, until, close=enough)
         here = _PairPrices.of(task.round, c, dual.prices)
         bound = min(task.known_bound, here.bound)
-        task = dataclasses.replace(task, known_bound=bound, bound_with_other_pairs=bound)
-        vars(task).update(choices=c, dual=dual)
+        task = dataclasses.replace(
+            task, known_bound=bound, bound_with_other_pairs=bound, known_dual=dual
+        )
         value = -math.inf if dual.values is None else float(c.value @ dual.values)
         assert task.round.omitted_pairs is not None
         more = task.round.omitted_pairs.pairs.match(here.reduced, dual.reduced)
@@ -122,17 +123,15 @@ def _with_near_pairs(task: Task, here: _PairPrices, loss: float) -> Task:
     assert wider.prices is not None
     dual = with_pair_rows(wider.choices, wider.prices, here.u)
     # a plan is measured against the bound over all pairs
-    vars(wider).update(dual=dataclasses.replace(dual, bound=here.bound))
-    return wider
+    return dataclasses.replace(wider, known_dual=dataclasses.replace(dual, bound=here.bound))
 
 
 def _widen(task: Task, primary: Ints, secondary: Ints, prices: Floats) -> Task:
     """Return the task with more pairs, given by options, and with prices (m,) of its old rows."""
     wider_round = with_pairs(task.round, primary, secondary)
     memory = Memory.of(task.round.problem.objective, task.round.model, prices)
-    return dataclasses.replace(
-        task, round=wider_round, prices=memory.row_prices(wider_round.model)[0]
-    )
+    prices = memory.row_prices(wider_round.model)[0]
+    return dataclasses.replace(task, round=wider_round, prices=prices, known_dual=None)
 
 
 def add_near_pairs(task: Task, plan: Ints | None) -> tuple[Task, Ints | None]:
@@ -145,8 +144,7 @@ def add_near_pairs(task: Task, plan: Ints | None) -> tuple[Task, Ints | None]:
     here = _PairPrices.of(task.round, task.choices, task.dual.prices)
     bound = min(task.known_bound, here.bound)
     loss = max(0.0, here.bound - task.choices.value_of(plan)) * (1 + 1e-9) + LEAST * abs(bound)
-    wider = _with_near_pairs(task, here, loss)
-    del vars(wider)["dual"]
+    wider = dataclasses.replace(_with_near_pairs(task, here, loss), known_dual=None)
     return wider, same_columns(task.round, plan, wider.round)
 
 

@@ -26,7 +26,6 @@ from formulations.bounds.budget_curve import (
     largest_budget_below,
     open_intervals,
 )
-from formulations.model.choices import choices
 from formulations.model.linear import BUDGET, Floats, Ints
 
 CLOSE = 0.02  # share of the dollars: in a shorter interval, any other plan is searched
@@ -118,7 +117,7 @@ class Frontier(Generic[P]):
         first = case.solve(top, None)
         self._limit = first.spent if math.isinf(top) else top
         self._round = case.compile(self._limit, True)
-        self._choices = choices(self._round.model)
+        self._choices = self._round.choices
         self._record(top, first)
         self.least = min(first.spent, _least_spending(case.compile(top, False), effort))
         if self.least < first.spent:

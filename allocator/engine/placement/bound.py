@@ -15,7 +15,6 @@ from allocator.options.node_needs import NodeNeeds
 from allocator.options.staying import Staying
 from allocator.policies.base import Task
 from formulations.bounds.lagrangian import project_prices
-from formulations.model.choices import choices
 from formulations.placement.hole_prices import NodeParts, bound_on_nodes, list_least_parts
 from formulations.placement.holes import Wish
 
@@ -38,7 +37,7 @@ def bound_round(task: Task, wide: CompiledRound, value: float) -> float:
     value : float
         Value of the plan that is known.
     """
-    c = choices(wide.model)
+    c = wide.choices
     prices = task.dual.prices
     if len(prices) != c.model.m or not wide.has_all_pairs:
         return math.inf

@@ -65,10 +65,9 @@ def place_plan(task: Task, proposal: Proposal) -> tuple[Task, Proposal]:
     moved = int(np.isin(choice, list(work.move_of.values())).sum())
     known = same_columns(round_, np.arange(len(round_.option)), wide)
     if wide.nodes.any() or not np.isin(choice[choice >= 0], known).all():
-        wider = dataclasses.replace(task, round=wide)
-        if task.has_dual:
-            vars(wider)["dual"] = task.dual
-        task = wider
+        task = dataclasses.replace(
+            task, round=wide, known_dual=task.dual if task.has_dual else None
+        )
     else:
         choice = same_columns(wide, choice, round_)
     (before, *others), after = _shapes(round_, proposal.choice), _shapes(task.round, choice)

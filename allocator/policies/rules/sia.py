@@ -62,9 +62,8 @@ def sia(task: Task) -> Proposal:
     most = whole.dual.bound
     jobs = np.count_nonzero(np.diff(task.round.instance.start))
     gap = GAP * max(1.0, (LAMBDA * jobs - most) / most) if most > 0 else GAP
-    asked = dataclasses.replace(whole, limits=dataclasses.replace(task.limits, gap=gap))
-    vars(asked).update(choices=whole.choices, dual=whole.dual)
-    found = mip(asked)
+    limits = dataclasses.replace(task.limits, gap=gap)
+    found = mip(dataclasses.replace(whole, limits=limits, known_dual=whole.dual))
     taken = found.choice >= 0
     choice = np.full(len(found.choice), -1)
     choice[taken] = option[found.choice[taken]]
