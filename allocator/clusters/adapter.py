@@ -201,8 +201,8 @@ MakeAdapter = Callable[[], ClusterAdapter]
 
 
 def _make_built_in(module: str, adapter: str) -> ClusterAdapter:
-    made: ClusterAdapter = getattr(import_module(module), adapter)()
-    return made
+    cluster: ClusterAdapter = getattr(import_module(module), adapter)()
+    return cluster
 
 
 CLUSTERS: Mapping[str, MakeAdapter] = {

@@ -201,10 +201,10 @@ def read_planned_jobs(folder: Path, plan: Path) -> list[PlannedJob]:
 
 def plan_jobs(rows: Sequence[Record]) -> list[PlannedJob]:
     """Return what a plan gives every job, from `jobs` of plan.json."""
-    told = [name for name in PlannedJob.__dataclass_fields__ if name != "nodes"]
+    names = [name for name in PlannedJob.__dataclass_fields__ if name != "nodes"]
     return [
         PlannedJob(
-            **{name: job[name] for name in told},
+            **{name: job[name] for name in names},
             nodes={place["node"]: place["gpus"] for place in job["nodes"] or ()},
         )
         for job in rows

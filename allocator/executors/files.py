@@ -52,10 +52,10 @@ class FilesExecutor(SettingsExecutor):
 
         Without that file, pools have as many GPUs as the queue says.
         """
-        found = read_json(self.ledger.folder / CAPACITY, MOST_BYTES) or {}
+        capacity = read_json(self.ledger.folder / CAPACITY, MOST_BYTES) or {}
         return {
             pool: n
-            for pool, n in found.items()
+            for pool, n in capacity.items()
             if isinstance(n, int) and not isinstance(n, bool) and n >= 0
         }
 
@@ -64,24 +64,26 @@ class FilesExecutor(SettingsExecutor):
         self.ledger.create(order, {SETTINGS_FILE: order.settings})
 
     def _is_alive(self, other: ColocatedAllocation) -> bool:
-        one = self.ledger.read(other.job_id, other.generation)
-        return one is not None and self._read_ending(one) is None
+        allocation = self.ledger.read(other.job_id, other.generation)
+        return allocation is not None and self._read_ending(allocation) is None
 
-    def _read_ending(self, one: OpenAllocation) -> Json | None:
-        found = _read_observation(one)
-        return None if found is None or found["phase"] not in ENDED else found
+    def _read_ending(self, allocation: OpenAllocation) -> Json | None:
+        observation = _read_observation(allocation)
+        return None if observation is None or observation["phase"] not in ENDED else observation
 
-    def _observe_allocation(self, one: OpenAllocation) -> Observation | None:
-        found = _read_observation(one)
-        if found is None:
+    def _observe_allocation(self, allocation: OpenAllocation) -> Observation | None:
+        observation = _read_observation(allocation)
+        if observation is None:
             return None
-        seen = observe_ending(one, found)
-        return replace(seen, work_done=min(seen.work_done, float(one.order["remaining_work"])))
+        seen = observe_ending(allocation, observation)
+        return replace(
+            seen, work_done=min(seen.work_done, float(allocation.order["remaining_work"]))
+        )
 
 
-def _read_observation(one: OpenAllocation) -> Json | None:
+def _read_observation(allocation: OpenAllocation) -> Json | None:
     """Return what the actor wrote of an allocation, or None if that is not valid."""
-    value = read_json(one.folder / OBSERVATION, MOST_BYTES)
+    value = read_json(allocation.folder / OBSERVATION, MOST_BYTES)
     try:
         assert value is not None
         phase = Phase(value["phase"])
@@ -92,7 +94,7 @@ def _read_observation(one: OpenAllocation) -> Json | None:
     if not (math.isfinite(at_s) and work >= 0):
         return None
     detail = as_storable_text(value.get("detail", ""), 1000)
-    if phase is Phase.STOPPED and not one.has(STOP):
+    if phase is Phase.STOPPED and not allocation.has(STOP):
         phase = Phase.LOST
         detail = f"the actor stopped it, and nobody had asked for that: {detail}"
     reported = parse_reported(f"{name}={value.get(name)}" for name in REPORTED)

@@ -61,26 +61,26 @@ class Fence:
 
         Raises WrongState if the folder is another executor's.
         """
-        found = self._read_own()
-        if not found["state"]:
-            found |= {"state": secrets.token_hex(16), "kind": self._kind}
-            write_json(self._path, found)
+        record = self._read_own()
+        if not record["state"]:
+            record |= {"state": secrets.token_hex(16), "kind": self._kind}
+            write_json(self._path, record)
         return Identity(
             self._kind,
-            found["state"],
-            found["was"] or found["queue"],
-            int(found["token"]),
+            record["state"],
+            record["was"] or record["queue"],
+            int(record["token"]),
             str(self._path.parent),
-            bool(found["adopting"]),
+            bool(record["adopting"]),
         )
 
     def claim(self, queue: str) -> None:
         """Make the folder belong to the queue. Raises WrongState if it belongs to another one."""
-        found = self._read_own()
-        if found["adopting"] or found["queue"] not in ("", queue):
+        record = self._read_own()
+        if record["adopting"] or record["queue"] not in ("", queue):
             raise WrongState(f'the state in "{self._path.parent}" belongs to another queue')
-        if not found["queue"]:
-            write_json(self._path, found | {"queue": queue})
+        if not record["queue"]:
+            write_json(self._path, record | {"queue": queue})
         self._queue = queue
 
     def admit(self, token: int) -> None:
@@ -89,14 +89,14 @@ class Fence:
         Raises StaleOrder if a higher one was seen, and WrongState if another queue took the folder
         over.
         """
-        found = self._read()
-        if self._queue and (found["queue"] != self._queue or found["adopting"]):
+        record = self._read()
+        if self._queue and (record["queue"] != self._queue or record["adopting"]):
             raise WrongState(f'the state in "{self._path.parent}" was adopted by another queue')
-        seen = int(found["token"])
+        seen = int(record["token"])
         if token < seen:
             raise StaleOrder(f"an order with token {token} came after one with {seen}")
         if token > seen:
-            write_json(self._path, found | {"token": token})
+            write_json(self._path, record | {"token": token})
 
     def begin_adoption(self, queue: str, token: int) -> Identity:
         """Detach the folder from its queue until `end_adoption`, and return its identity before.
@@ -105,33 +105,33 @@ class Fence:
         from now on.
         """
         before = self.identity()
-        found = self._read()
-        found |= {"adopting": queue, "was": before.queue, "queue": ""}
-        write_json(self._path, found | {"token": max(token, before.token)})
+        record = self._read()
+        record |= {"adopting": queue, "was": before.queue, "queue": ""}
+        write_json(self._path, record | {"token": max(token, before.token)})
         return before
 
     def end_adoption(self, queue: str) -> None:
         """Make the folder belong to the queue that began to adopt it."""
-        found = self._read()
-        if found["adopting"] != queue:
+        record = self._read()
+        if record["adopting"] != queue:
             raise WrongState(f'"{self._path.parent}" was adopted by another queue meanwhile')
-        write_json(self._path, found | {"adopting": "", "was": "", "queue": queue})
+        write_json(self._path, record | {"adopting": "", "was": "", "queue": queue})
 
     def _read_own(self) -> Json:
-        found = self._read()
-        if found["kind"] not in ("", self._kind):
+        record = self._read()
+        if record["kind"] not in ("", self._kind):
             raise WrongState(
-                f'"{self._path.parent}" is the state of the executor "{found["kind"]}", not of '
+                f'"{self._path.parent}" is the state of the executor "{record["kind"]}", not of '
                 f'"{self._kind}"; name another folder with --state'
             )
-        return found
+        return record
 
     def _read(self) -> Json:
-        found = read_json(self._path)
-        if found is None and os.path.lexists(self._path):
+        record = read_json(self._path)
+        if record is None and os.path.lexists(self._path):
             raise AllocatorError(f'"{self._path}" cannot be read, or nothing whole is in it')
         empty = dict.fromkeys(("state", "kind", "queue", "adopting", "was"), "")
-        return {"token": -1, **empty, **(found or {})}
+        return {"token": -1, **empty, **(record or {})}
 
 
 class Ledger:
@@ -190,9 +190,9 @@ class Ledger:
     def all_acknowledged(self) -> Iterator[Json]:
         """Yield what is kept of every job that had an allocation acknowledged."""
         for name in sorted(os.listdir(self.folder / "jobs")):
-            found = read_json(self.folder / "jobs" / name / ACKNOWLEDGED)
-            if found is not None and "job_id" in found and "generation" in found:
-                yield found
+            record = read_json(self.folder / "jobs" / name / ACKNOWLEDGED)
+            if record is not None and "job_id" in record and "generation" in record:
+                yield record
 
     def create(self, order: Order, files: Mapping[str, Record], **more: Any) -> Path:
         """Make the open allocation, with these files next to its order, in one step.
@@ -217,7 +217,9 @@ class Ledger:
     def known(self) -> Sequence[OpenAllocation]:
         """Return every open allocation, in the order of names."""
         names = sorted(os.listdir(self.folder / "open"))
-        self._orders = {n: one for n in names if n[0] != "." and (one := self._read(n))}
+        self._orders = {
+            n: allocation for n in names if n[0] != "." and (allocation := self._read(n))
+        }
         return tuple(self._orders.values())
 
     def _read(self, name: str) -> OpenAllocation | None:
@@ -236,14 +238,14 @@ class Ledger:
             self.create(
                 Order(job_id, generation, -1, "", 0, "", 0.0), {**files_if_unstarted, STOP: {}}
             )
-        elif (one := self.read(job_id, generation)) and not one.has(STOP):
-            one.write(STOP, {})
+        elif (allocation := self.read(job_id, generation)) and not allocation.has(STOP):
+            allocation.write(STOP, {})
 
     def write_settings(self, job_id: str, generation: int, settings: Mapping[str, str]) -> None:
         """Replace the settings of an open allocation if they have changed."""
-        one = self.read(job_id, generation)
-        if one is not None and one.read(SETTINGS_FILE) != settings:
-            one.write(SETTINGS_FILE, settings)
+        allocation = self.read(job_id, generation)
+        if allocation is not None and allocation.read(SETTINGS_FILE) != settings:
+            allocation.write(SETTINGS_FILE, settings)
 
     def forget(self, job_id: str, generation: int, **kept: Any) -> None:
         """Remove the allocation, and keep only that it was acknowledged, and `kept`."""
@@ -258,9 +260,9 @@ class Ledger:
         for entry in os.listdir(self.folder / "open"):
             if entry[0] == "." or self._read(entry) is None:
                 shutil.rmtree(self.folder / "open" / entry, ignore_errors=True)
-        for one in self.known():
-            if self._last_acknowledged(one.job_id) >= one.generation:
-                self._remove(one.folder)
+        for allocation in self.known():
+            if self._last_acknowledged(allocation.job_id) >= allocation.generation:
+                self._remove(allocation.folder)
 
     def _remove(self, place: Path) -> None:
         gone = place.with_name(f".gone-{secrets.token_hex(8)}")

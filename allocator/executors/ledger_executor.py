@@ -94,9 +94,9 @@ class LedgerExecutor(ABC):
         with self._say_not_now(), self._admit(order.token):
             if self.ledger.is_new_generation(order.job_id, order.generation):
                 self._create(order)
-            one = self.ledger.read(order.job_id, order.generation)
-            if one is not None:
-                self._begin(one)
+            allocation = self.ledger.read(order.job_id, order.generation)
+            if allocation is not None:
+                self._begin(allocation)
 
     def stop(self, job_id: str, generation: int, token: int) -> None:
         """Write stop.json, from which the end follows. Raises StaleOrder.
@@ -105,9 +105,9 @@ class LedgerExecutor(ABC):
         """
         with self._admit(token):
             self.ledger.stop(job_id, generation, {self.ending: build_unstarted_ending()})
-            one = self.ledger.read(job_id, generation)
-            if one is not None:
-                self._begin_to_stop(one)
+            allocation = self.ledger.read(job_id, generation)
+            if allocation is not None:
+                self._begin_to_stop(allocation)
 
     def observe(self) -> Sequence[Observation]:
         """Return every open allocation that has started or ended.
@@ -115,7 +115,7 @@ class LedgerExecutor(ABC):
         Raises NotNow if the cluster does not answer: nothing is known then.
         """
         with self._say_not_now():
-            return [one for one in self._observe_all() if one is not None]
+            return [observation for observation in self._observe_all() if observation is not None]
 
     def acknowledge(self, job_id: str, generation: int) -> None:
         """Forget the allocation, but for how it ended and the safe work of its job.
@@ -125,48 +125,48 @@ class LedgerExecutor(ABC):
         with self.ledger.hold_lock():
             before = self.ledger.acknowledged(job_id)
             kept = _read_safe_work(before)
-            if (one := self.ledger.read(job_id, generation)) is not None:
-                end = self._read_ending(one)
+            if (allocation := self.ledger.read(job_id, generation)) is not None:
+                end = self._read_ending(allocation)
                 if end is None:
                     raise UsageError(f'job "{job_id}": allocation {generation} has not ended')
-                kept = _compute_safe_work(before, one.order, end)
+                kept = _compute_safe_work(before, allocation.order, end)
                 # how it ended, for a queue that was set back; `left` is the work that was not done,
                 # None for an allocation that was stopped before it was ordered
-                left = max(0.0, float(one.order["remaining_work"]) - end["work_done"])
+                left = max(0.0, float(allocation.order["remaining_work"]) - end["work_done"])
                 kept |= {
                     "phase": end["phase"],
                     "at_s": end["at_s"],
-                    "first_generation": int(one.order["first_generation"]),
-                    "left": left if int(one.order["gpus"]) > 0 else None,
+                    "first_generation": int(allocation.order["first_generation"]),
+                    "left": left if int(allocation.order["gpus"]) > 0 else None,
                 }
-                self._clear(one)
+                self._clear(allocation)
             self.ledger.forget(job_id, generation, **kept)
 
     @abstractmethod
     def _create(self, order: Order) -> None:
         """Make the folder of a new allocation. Raises NotNow."""
 
-    def _begin(self, one: OpenAllocation) -> None:
+    def _begin(self, allocation: OpenAllocation) -> None:
         """Do what an open allocation still needs to run. A second call does no harm."""
         return
 
-    def _begin_to_stop(self, one: OpenAllocation) -> None:
+    def _begin_to_stop(self, allocation: OpenAllocation) -> None:
         """Begin to stop an open allocation, and return at once. A second call does no harm."""
         return
 
     def _observe_all(self) -> Sequence[Observation | None]:
         """Return what is known of each open allocation; None: it has not started yet."""
-        return [self._observe_allocation(one) for one in self.ledger.known()]
+        return [self._observe_allocation(allocation) for allocation in self.ledger.known()]
 
     @abstractmethod
-    def _observe_allocation(self, one: OpenAllocation) -> Observation | None:
+    def _observe_allocation(self, allocation: OpenAllocation) -> Observation | None:
         """Return what is known of an open allocation; None: it has not started yet."""
 
-    def _read_ending(self, one: OpenAllocation) -> Json | None:
+    def _read_ending(self, allocation: OpenAllocation) -> Json | None:
         """Return the content of the file `ending` of an allocation; None: it has not ended."""
-        return one.read(self.ending)
+        return allocation.read(self.ending)
 
-    def _clear(self, one: OpenAllocation) -> None:
+    def _clear(self, allocation: OpenAllocation) -> None:
         """Keep what outlives the folder of an allocation, which goes now."""
         return
 
@@ -200,16 +200,16 @@ class ClusterExecutor(LedgerExecutor):
     def capacity(self) -> Mapping[str, int]:
         """Count the GPUs of each pool on the nodes that are observed. Raises NotNow."""
         count = Counter[str]()
-        for one in self.observe_nodes():
-            count[one.pool] += one.gpus
+        for node in self.observe_nodes():
+            count[node.pool] += node.gpus
         return count
 
 
-def observe_ending(one: OpenAllocation, end: Record) -> Observation:
+def observe_ending(allocation: OpenAllocation, end: Record) -> Observation:
     """Return the observation in the file of an ending."""
     return Observation(
-        one.job_id,
-        one.generation,
+        allocation.job_id,
+        allocation.generation,
         float(end["at_s"]),
         Phase(end["phase"]),
         float(end["work_done"]),
@@ -232,9 +232,9 @@ def _find_safe_work(before: Record, first: int, generation: int) -> float | None
     acknowledged.json may be about a forgotten job of the same name. A new job begins without work.
     None: it is unknown.
     """
-    found = _read_safe_work(before)
-    if found and found["safe_since"] >= first:
-        return float(found["safe"])
+    kept = _read_safe_work(before)
+    if kept and kept["safe_since"] >= first:
+        return float(kept["safe"])
     return 0.0 if generation <= first else None
 
 
@@ -270,30 +270,32 @@ class SupervisedExecutor(SettingsExecutor):
         super().__init__(folder, grace_s)
         (self.ledger.folder / "logs").mkdir(mode=0o700, exist_ok=True)
 
-    def _begin_to_stop(self, one: OpenAllocation) -> None:
+    def _begin_to_stop(self, allocation: OpenAllocation) -> None:
         """Record the end of an allocation that nothing has begun; else its supervisor obeys."""
-        if not self._may_have_begun(one):
-            with one.hold_unless_supervised() as is_free:
-                if is_free and not one.has(SUPERVISOR, EXIT):
-                    one.write(EXIT, build_unstarted_ending())
+        if not self._may_have_begun(allocation):
+            with allocation.hold_unless_supervised() as is_free:
+                if is_free and not allocation.has(SUPERVISOR, EXIT):
+                    allocation.write(EXIT, build_unstarted_ending())
 
-    def _may_have_begun(self, one: OpenAllocation) -> bool:
+    def _may_have_begun(self, allocation: OpenAllocation) -> bool:
         """Return whether something may run for the allocation before its supervisor does."""
         return False
 
-    def _read_ending(self, one: OpenAllocation) -> Json | None:
-        return one.read_ending()
+    def _read_ending(self, allocation: OpenAllocation) -> Json | None:
+        return allocation.read_ending()
 
     def _list_unended(self, order: Order | None = None) -> dict[tuple[str, int], OpenAllocation]:
         """Return the allocations that have not ended.
 
         Raises NotNow if one of them is of the job of a new order.
         """
-        alive = [one for one in self.ledger.known() if not one.has(EXIT)]
-        for one in alive:
-            if order is not None and one.job_id == order.job_id:
-                raise NotNow(f'job "{order.job_id}": its allocation {one.generation} has not ended')
-        return {(one.job_id, one.generation): one for one in alive}
+        alive = [allocation for allocation in self.ledger.known() if not allocation.has(EXIT)]
+        for allocation in alive:
+            if order is not None and allocation.job_id == order.job_id:
+                raise NotNow(
+                    f'job "{order.job_id}": its allocation {allocation.generation} has not ended'
+                )
+        return {(allocation.job_id, allocation.generation): allocation for allocation in alive}
 
     def _create_supervised(
         self, order: Order, files: Mapping[str, Record] = EMPTY, **more: Any
@@ -309,27 +311,29 @@ class SupervisedExecutor(SettingsExecutor):
             **more,
         )
 
-    def _running_observation(self, one: OpenAllocation, detail: str | None = None) -> Observation:
+    def _running_observation(
+        self, allocation: OpenAllocation, detail: str | None = None
+    ) -> Observation:
         """Return the observation of one that runs; without a detail it has its progress."""
-        seen = report.read(one.folder / PROGRESS)
+        seen = report.read(allocation.folder / PROGRESS)
         if detail is None:
             detail = "" if seen is None else f"{seen.done:g} done, {seen.safe:g} of it safe"
         return Observation(
-            one.job_id,
-            one.generation,
+            allocation.job_id,
+            allocation.generation,
             time.time(),
             Phase.RUNNING,
-            one.read_safe_work(),
+            allocation.read_safe_work(),
             detail,
             {} if seen is None else seen.fields,
         )
 
-    def _clear(self, one: OpenAllocation) -> None:
+    def _clear(self, allocation: OpenAllocation) -> None:
         """Keep the output of the job under logs/."""
         logs = self.ledger.folder / "logs"
         for name in (OUT, ERR):
             with suppress(FileNotFoundError):
-                os.replace(one.folder / name, logs / f"{one.folder.name}.{name}")
+                os.replace(allocation.folder / name, logs / f"{allocation.folder.name}.{name}")
         files = list(os.scandir(logs))
         if len(files) > KEPT_LOGS:
             files.sort(key=lambda entry: entry.stat().st_mtime)

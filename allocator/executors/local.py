@@ -78,10 +78,10 @@ class LocalExecutor(SupervisedExecutor):
         # supervisors started by this object
         self._children: dict[Path, subprocess.Popen[bytes]] = {}
 
-    def _begin(self, one: OpenAllocation) -> None:
+    def _begin(self, allocation: OpenAllocation) -> None:
         """Start the supervisor, again after a crash too: a second one ends by itself."""
-        if not one.has(EXIT, SUPERVISOR):
-            self._spawn(one.folder)
+        if not allocation.has(EXIT, SUPERVISOR):
+            self._spawn(allocation.folder)
 
     def _observe_all(self) -> Sequence[Observation | None]:
         self._reap()
@@ -94,26 +94,33 @@ class LocalExecutor(SupervisedExecutor):
         them.
         """
         unended = self._list_unended().values()
-        taken = {d: one.order["pool"] for one in unended for d in one.order["devices"]}
+        taken = {
+            d: allocation.order["pool"]
+            for allocation in unended
+            for d in allocation.order["devices"]
+        }
         return {
             pool: sum(taken.get(d, pool) == pool for d in numbers)
             for pool, numbers in self.devices.items()
         }
 
     def _create(self, order: Order) -> None:
-        mine = self.devices.get(order.pool, ())
-        if order.gpus > len(mine) or order.gpus < 1:
-            why = f'pool "{order.pool}" of this machine has {len(mine)} GPUs, not {order.gpus}'
+        numbers = self.devices.get(order.pool, ())
+        if order.gpus > len(numbers) or order.gpus < 1:
+            why = f'pool "{order.pool}" of this machine has {len(numbers)} GPUs, not {order.gpus}'
             ending = build_ending_without_work("failed", why)
             self.ledger.create(order, {EXIT: ending}, devices=[])
         else:
-            self._create_supervised(order, devices=self._choose_devices(order, mine))
+            self._create_supervised(order, devices=self._choose_devices(order, numbers))
 
-    def _choose_devices(self, order: Order, mine: Sequence[int]) -> list[int]:
+    def _choose_devices(self, order: Order, numbers: Sequence[int]) -> list[int]:
         """Choose the GPU indices of a new allocation. Raises NotNow."""
-        given = {key: one.order["devices"] for key, one in self._list_unended(order).items()}
+        given = {
+            key: allocation.order["devices"]
+            for key, allocation in self._list_unended(order).items()
+        }
         taken = {d for devices in given.values() for d in devices}
-        neighbours = [one.key for one in find_shared(order, lambda one: one.key in given)]
+        neighbours = [other.key for other in find_shared(order, lambda other: other.key in given)]
         shared = [d for key in neighbours for d in given[key]]
         others = {d for key, devices in given.items() if key not in neighbours for d in devices}
         if len(shared) > order.gpus or not others.isdisjoint(shared):
@@ -122,7 +129,7 @@ class LocalExecutor(SupervisedExecutor):
             )
         if order.nodes and not shared:
             return self._choose_on_nodes(order, taken)
-        free = [d for d in mine if d not in taken]
+        free = [d for d in numbers if d not in taken]
         own = order.gpus - len(shared)
         if len(free) < own:
             raise NotNow(
@@ -160,12 +167,12 @@ class LocalExecutor(SupervisedExecutor):
     def _read_shares(self) -> dict[tuple[str, int | None], tuple[int, float]]:
         """Return the index and the taken share of each GPU of which allocations have shares."""
         out: dict[tuple[str, int | None], tuple[int, float]] = {}
-        for one in self._list_unended().values():
-            for part in one.order["nodes"]:
+        for allocation in self._list_unended().values():
+            for part in allocation.order["nodes"]:
                 if part["gpu"] is not None:
                     key = part["node"], part["gpu"]
                     used = out[key][1] if key in out else 0.0
-                    out[key] = one.order["devices"][0], used + part["fraction"]
+                    out[key] = allocation.order["devices"][0], used + part["fraction"]
         return out
 
     def _spawn(self, place: Path) -> None:
@@ -187,29 +194,29 @@ class LocalExecutor(SupervisedExecutor):
             place: child for place, child in self._children.items() if child.poll() is None
         }
 
-    def _observe_allocation(self, one: OpenAllocation) -> Observation | None:
-        end = one.read_ending()
+    def _observe_allocation(self, allocation: OpenAllocation) -> Observation | None:
+        end = allocation.read_ending()
         if end is None:
-            who = one.read(SUPERVISOR)
+            who = allocation.read(SUPERVISOR)
             if who is None:
                 return None
-            if is_locked(one.folder / LOCK):
-                return self._running_observation(one)
+            if is_locked(allocation.folder / LOCK):
+                return self._running_observation(allocation)
             why = "its supervisor vanished; its processes are dead"
             # on a full disk the allocation ends once this can be written
             with suppress(OSError):
-                end = one.end("lost", why, lambda: _kill_orphans(one, who))
+                end = allocation.end("lost", why, lambda: _kill_orphans(allocation, who))
             if end is None:
                 return self._running_observation(
-                    one, "its supervisor is gone, and its end cannot be recorded yet"
+                    allocation, "its supervisor is gone, and its end cannot be recorded yet"
                 )
-        return observe_ending(one, end)
+        return observe_ending(allocation, end)
 
 
-def _kill_orphans(one: OpenAllocation, who: Json) -> bool:
+def _kill_orphans(allocation: OpenAllocation, who: Json) -> bool:
     """Kill what a supervisor left, unless the machine has booted since; False: it lives on."""
     left = Process(who["pid"], "X", 0, 0, who["started"])
-    marker = f"{supervisor.MARKER}={one.order['marker']}".encode()
+    marker = f"{supervisor.MARKER}={allocation.order['marker']}".encode()
     return who["boot"] != read_boot_id() or kill_all(
         lambda: find_orphans(left, marker), KILL_WAIT_S
     )
@@ -246,7 +253,7 @@ def device_map(text: str, gpus: Mapping[str, int]) -> dict[str, tuple[int, ...]]
     """
     faults: list[str] = []
     owner: dict[int, str] = {}
-    found: dict[str, list[int]] = {}
+    devices: dict[str, list[int]] = {}
     pool = ""
     for part in text.split(","):
         head, named, span = part.rpartition("=")
@@ -271,12 +278,12 @@ def device_map(text: str, gpus: Mapping[str, int]) -> dict[str, tuple[int, ...]]
                 f"GPU {twice[0]} is named for pool {before} and again for pool {quote(pool)}"
             )
         owner.update((i, pool) for i in indices if i not in owner)
-        found.setdefault(pool, []).extend(indices)
+        devices.setdefault(pool, []).extend(indices)
     faults += [
-        f"pool {quote(name)} has {n} GPUs in the queue, but {len(found.get(name, ()))} indices"
+        f"pool {quote(name)} has {n} GPUs in the queue, but {len(devices.get(name, ()))} indices"
         for name, n in gpus.items()
-        if len(found.get(name, ())) < n
+        if len(devices.get(name, ())) < n
     ]
     if faults:
         raise UsageError("devices: " + "; ".join(faults))
-    return {name: tuple(found.get(name, ())) for name in gpus}
+    return {name: tuple(devices.get(name, ())) for name in gpus}

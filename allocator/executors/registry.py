@@ -70,8 +70,8 @@ class ExecutorEntry:
 def _in_folder(module: str, name: str, site: ExecutorSite) -> Executor:
     """Make a built-in executor whose state is a folder."""
     kind = getattr(import_module(f"allocator.executors.{module}"), name)
-    made: Executor = kind(site.folder, site.grace_s)
-    return made
+    executor: Executor = kind(site.folder, site.grace_s)
+    return executor
 
 
 def _local(site: ExecutorSite) -> Executor:
@@ -80,11 +80,11 @@ def _local(site: ExecutorSite) -> Executor:
     pool_of = {node: pool for node, (pool, _) in site.nodes.items()}
     numbers: dict[str, int] = {}
     for name, gpus in site.gpus.items():
-        mine = {node: n for node, (pool, n) in site.nodes.items() if pool == name}
-        twice = (numbers.keys() | site.gpus.keys() - {name}) & mine.keys()
+        nodes = {node: n for node, (pool, n) in site.nodes.items() if pool == name}
+        twice = (numbers.keys() | site.gpus.keys() - {name}) & nodes.keys()
         if twice:
             raise UsageError(f'"{min(twice)}" is the name of a pool and of a node of another pool')
-        numbers |= mine or {name: gpus}
+        numbers |= nodes or {name: gpus}
     devices = device_numbers(numbers) if site.devices is None else device_map(site.devices, numbers)
     return LocalExecutor(site.folder, devices, site.grace_s, pool_of)
 

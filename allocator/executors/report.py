@@ -118,7 +118,7 @@ def parse_reported(words: Iterable[str]) -> dict[str, float]:
     >>> parse_reported("90 80 noise_scale=1200 loss=nan colour=1".split())
     {'noise_scale': 1200.0}
     """
-    found = {}
+    reported = {}
     for word in words:
         name, _, text = word.partition("=")
         try:
@@ -126,5 +126,5 @@ def parse_reported(words: Iterable[str]) -> dict[str, float]:
         except ValueError:
             continue
         if name in REPORTED and math.isfinite(value):
-            found[name] = value
-    return found
+            reported[name] = value
+    return reported

@@ -49,7 +49,7 @@ def answer_checks(reader: Reader, decide: Decide, now_s: float) -> list[str]:
         If the cluster does not answer.
     """
     objects = Objects(reader.read_everything())
-    lines = [_activate(reader, one, now_s) for one in objects.of_kind("AdmissionCheck")]
+    lines = [_activate(reader, check, now_s) for check in objects.of_kind("AdmissionCheck")]
     progress, notes = ask_jobs(reader.api, objects)
     lines += notes
     view = _limit_to_answers(observe(objects, now_s, progress))
@@ -57,17 +57,17 @@ def answer_checks(reader: Reader, decide: Decide, now_s: float) -> list[str]:
         if change.document is None or change.file not in OF_STATUS:
             continue
         (wanted,) = change.document["status"]["admissionChecks"]
-        found = _apply_status(reader, change.document)
-        if isinstance(found, str):
-            lines.append(f"{change.comment[0]}: not taken: {found}")
+        answer = _apply_status(reader, change.document)
+        if isinstance(answer, str):
+            lines.append(f"{change.comment[0]}: not taken: {answer}")
         elif not any(
-            all((one.get(key) or None) == (value or None) for key, value in wanted.items())
-            for one in field(found, "status", "admissionChecks") or ()
+            all((check.get(key) or None) == (value or None) for key, value in wanted.items())
+            for check in field(answer, "status", "admissionChecks") or ()
         ):
             lines.append(f"{change.comment[0]}: the answer is not there; it is given again")
         else:
             lines.append(f"{change.comment[0]}: {wanted['state']}")
-    return [one for one in lines if one]
+    return [line for line in lines if line]
 
 
 def _limit_to_answers(view: ClusterView) -> ClusterView:
@@ -124,9 +124,9 @@ def _activate(reader: Reader, check: Object, now_s: float) -> str:
         "metadata": {"name": name_of(check)},
         "status": {"conditions": [condition]},
     }
-    found = _apply_status(reader, document)
-    if isinstance(found, str):
-        return f"check {name_of(check)}: not taken: {found}"
+    answer = _apply_status(reader, document)
+    if isinstance(answer, str):
+        return f"check {name_of(check)}: not taken: {answer}"
     return (
-        f"check {name_of(check)}: {'active' if is_true(found, 'Active') else 'is not active yet'}"
+        f"check {name_of(check)}: {'active' if is_true(answer, 'Active') else 'is not active yet'}"
     )

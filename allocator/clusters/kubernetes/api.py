@@ -146,13 +146,13 @@ class Reader:
             return known
         if known.group not in self._versions:
             try:
-                found = self.api.send(Request("GET", f"/apis/{known.group}"))
+                group = self.api.send(Request("GET", f"/apis/{known.group}"))
             except Refused as refused:
                 if refused.status != 404:
                     raise
                 return None
             try:
-                self._versions[known.group] = str(found["preferredVersion"]["version"])
+                self._versions[known.group] = str(group["preferredVersion"]["version"])
             except (KeyError, TypeError) as error:
                 raise ClusterUnreachable(f"/apis/{known.group}: the answer is no group") from error
         return replace(known, version=self._versions[known.group])
@@ -199,7 +199,7 @@ class Reader:
 
     def read_everything(self) -> list[Object]:
         """Return the objects of all kinds that the allocator looks at."""
-        return [one for kind in RESOURCES for one in self.list_kind(kind)]
+        return [value for kind in RESOURCES for value in self.list_kind(kind)]
 
 
 MOST_TEXT = 1 << 20  # bytes of an answer that is text
@@ -266,9 +266,9 @@ class ClientApi:
 
         wanted = "*/*" if request.is_text else "application/json"
         headers = {"Accept": wanted, "Content-Type": request.content_type}
-        for one in self._configuration.auth_settings().values():
-            if one["value"]:
-                headers[one["key"]] = one["value"]
+        for setting in self._configuration.auth_settings().values():
+            if setting["value"]:
+                headers[setting["key"]] = setting["value"]
         try:
             answer = self._connections.request(
                 request.method,

@@ -83,15 +83,15 @@ def _read_quota_node(value: Object, above: object, **more: bool) -> QuotaNode:
     quotas = tuple(
         Quota(
             str(flavor["name"]),
-            str(one["name"]),
-            int(quantity(one.get("nominalQuota"))),
-            _limit(one.get("borrowingLimit")),
-            _limit(one.get("lendingLimit")),
+            str(resource["name"]),
+            int(quantity(resource.get("nominalQuota"))),
+            _limit(resource.get("borrowingLimit")),
+            _limit(resource.get("lendingLimit")),
         )
         for group in field(value, "spec", "resourceGroups") or ()
         for flavor in group.get("flavors") or ()
-        for one in flavor.get("resources") or ()
-        if is_gpu(str(one["name"]))
+        for resource in flavor.get("resources") or ()
+        if is_gpu(str(resource["name"]))
     )
     weighed = 1.0 if weight is None else max(quantity(weight), 1e-3)
     return QuotaNode(name_of(value), str(above or ""), weighed, quotas, **more)
@@ -123,27 +123,29 @@ class Kueue:
     def cluster_queues(self) -> dict[str, QuotaNode]:
         """Return the cluster queues by name."""
         return {
-            name_of(one): _read_quota_node(
-                one,
-                field(one, "spec", "cohortName") or field(one, "spec", "cohort"),
-                reclaims=field(one, "spec", "preemption", "reclaimWithinCohort") not in NEVER,
-                is_stopped=field(one, "spec", "stopPolicy") in STOPPED,
+            name_of(queue): _read_quota_node(
+                queue,
+                field(queue, "spec", "cohortName") or field(queue, "spec", "cohort"),
+                reclaims=field(queue, "spec", "preemption", "reclaimWithinCohort") not in NEVER,
+                is_stopped=field(queue, "spec", "stopPolicy") in STOPPED,
             )
-            for one in self.objects.of_kind("ClusterQueue")
+            for queue in self.objects.of_kind("ClusterQueue")
         }
 
     @cached_property
     def cohorts(self) -> dict[str, QuotaNode]:
         """Return the cohorts by name, those without an object of their own included."""
-        named = {one.cohort: QuotaNode(one.cohort, "") for one in self.cluster_queues.values()}
-        written = {
-            name_of(one): _read_quota_node(
-                one, field(one, "spec", "parentName") or field(one, "spec", "parent")
-            )
-            for one in self.objects.of_kind("Cohort")
+        named = {
+            queue.cohort: QuotaNode(queue.cohort, "") for queue in self.cluster_queues.values()
         }
-        above = {one.cohort: QuotaNode(one.cohort, "") for one in written.values()}
-        return {name: one for name, one in (named | above | written).items() if name}
+        written = {
+            name_of(cohort): _read_quota_node(
+                cohort, field(cohort, "spec", "parentName") or field(cohort, "spec", "parent")
+            )
+            for cohort in self.objects.of_kind("Cohort")
+        }
+        above = {cohort.cohort: QuotaNode(cohort.cohort, "") for cohort in written.values()}
+        return {name: cohort for name, cohort in (named | above | written).items() if name}
 
     @cached_property
     def _local_queues(self) -> dict[tuple[str, str], Object]:
@@ -152,16 +154,19 @@ class Kueue:
     @cached_property
     def _workloads(self) -> dict[str, Object]:
         """Workloads by the uid of their job; the newest counts, as Kueue orders them."""
-        found: dict[str, Object] = {}
+        newest: dict[str, Object] = {}
         ordered = sorted(
             self.objects.of_kind("Workload"),
-            key=lambda one: (str(field(one, "metadata", "creationTimestamp") or ""), uid_of(one)),
+            key=lambda workload: (
+                str(field(workload, "metadata", "creationTimestamp") or ""),
+                uid_of(workload),
+            ),
         )
-        for one in ordered:
-            for owner in owners_of(one):
-                if not is_true(one, "Finished"):
-                    found[str(owner["uid"])] = one
-        return found
+        for workload in ordered:
+            for owner in owners_of(workload):
+                if not is_true(workload, "Finished"):
+                    newest[str(owner["uid"])] = workload
+        return newest
 
     def cluster_queue(self, job: FoundJob) -> QuotaNode | None:
         """Return the cluster queue of a job, or None if it is in none that is known."""
@@ -177,9 +182,9 @@ class Kueue:
     def checks(self, controller: str) -> list[str]:
         """Return the names of the admission checks that a controller answers."""
         return [
-            name_of(one)
-            for one in self.objects.of_kind("AdmissionCheck")
-            if field(one, "spec", "controllerName") == controller
+            name_of(check)
+            for check in self.objects.of_kind("AdmissionCheck")
+            if field(check, "spec", "controllerName") == controller
         ]
 
     def workload(self, job: FoundJob) -> Object | None:
@@ -196,16 +201,18 @@ class Kueue:
         if workload is None:
             return job
         templates = {
-            one["name"]: field(one, "template", "spec")
-            for one in field(workload, "spec", "podSets") or ()
+            pod_set["name"]: field(pod_set, "template", "spec")
+            for pod_set in field(workload, "spec", "podSets") or ()
         }
         reserved = {
-            one["name"]: set((one.get("flavors") or {}).values())
-            for one in field(workload, "status", "admission", "podSetAssignments") or ()
+            pod_set["name"]: set((pod_set.get("flavors") or {}).values())
+            for pod_set in field(workload, "status", "admission", "podSetAssignments") or ()
         }
         sets = (
-            self._constrain_pods(one, templates.get(one.name, one.pod), reserved.get(one.name, ()))
-            for one in job.pod_sets
+            self._constrain_pods(
+                pod_set, templates.get(pod_set.name, pod_set.pod), reserved.get(pod_set.name, ())
+            )
+            for pod_set in job.pod_sets
         )
         return replace(job, pod_sets=tuple(sets))
 
@@ -224,18 +231,18 @@ class Kueue:
         A flavor without labels has every node.
         """
         return {
-            name_of(one): {
+            name_of(flavor): {
                 node.name
                 for node in nodes
                 if admits(
-                    placement_rules({"nodeSelector": field(one, "spec", "nodeLabels") or {}}),
+                    placement_rules({"nodeSelector": field(flavor, "spec", "nodeLabels") or {}}),
                     node.labels,
                     node.node,
                     (),
                     node.resource,
                 )
             }
-            for one in self.objects.of_kind("ResourceFlavor")
+            for flavor in self.objects.of_kind("ResourceFlavor")
         }
 
 
@@ -251,7 +258,7 @@ def state_in_words(workload: Object | None) -> str:
     """
     known: Object = conditions(workload or {})
     for name in ("Evicted", "Preempted", "Admitted", "QuotaReserved"):
-        one = known.get(name)
-        if one is not None and (name == "QuotaReserved" or one["status"] == "True"):
-            return f"{name}={one['status']}, {one.get('reason')}: {one.get('message')}"
+        verdict = known.get(name)
+        if verdict is not None and (name == "QuotaReserved" or verdict["status"] == "True"):
+            return f"{name}={verdict['status']}, {verdict.get('reason')}: {verdict.get('message')}"
     return ""

@@ -108,7 +108,7 @@ def is_gpu(resource: str) -> bool:
 
 def read_nodes(nodes: Sequence[Object]) -> list[GpuNode]:
     """Return the GPUs of all nodes."""
-    return [one for node in nodes for one in _read_node(node)]
+    return [row for node in nodes for row in _read_node(node)]
 
 
 def _read_node(node: Object) -> Iterator[GpuNode]:
@@ -147,8 +147,8 @@ def _read_node(node: Object) -> Iterator[GpuNode]:
 def _read_memory(piece: str, mebibytes: str | None) -> float | None:
     """Return the GB of a slice by its name, or of a GPU by what its label says."""
     if piece:
-        found = re.search(r"(\d+)gb", piece)
-        return float(found.group(1)) if found else None
+        match = re.search(r"(\d+)gb", piece)
+        return float(match[1]) if match else None
     if mebibytes is None or not mebibytes.isdigit():
         return None
     return round(int(mebibytes) * MIB / GIGABYTE, 1)
@@ -157,7 +157,7 @@ def _read_memory(piece: str, mebibytes: str | None) -> float | None:
 def _state(node: Object) -> str:
     if not is_true(node, "Ready"):
         return "down"
-    leaves = any(one["key"] in LEAVING for one in field(node, "spec", "taints") or ())
+    leaves = any(taint["key"] in LEAVING for taint in field(node, "spec", "taints") or ())
     return "drain" if leaves or field(node, "spec", "unschedulable") else "up"
 
 
@@ -174,9 +174,10 @@ def gpus_of_pod(spec: Object) -> dict[str, int]:
     {'nvidia.com/gpu': 8}
     """
     together, alone = Counter[str](), Counter[str]()
-    run = [(True, one) for one in field(spec, "containers") or ()]
+    run = [(True, container) for container in field(spec, "containers") or ()]
     run += [
-        (one.get("restartPolicy") == "Always", one) for one in field(spec, "initContainers") or ()
+        (container.get("restartPolicy") == "Always", container)
+        for container in field(spec, "initContainers") or ()
     ]
     for goes_on, container in run:
         asked = field(container, "resources")

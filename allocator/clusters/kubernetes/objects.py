@@ -54,11 +54,11 @@ def quantity(text: object) -> float:
     >>> quantity("500m"), quantity("2Gi"), quantity(None)
     (0.5, 2147483648.0, 0.0)
     """
-    found = _QUANTITY.fullmatch(str(text or 0))
-    unit = (_UNITS | _BINARY).get(found.group(2)) if found else None
-    if found is None or unit is None:
+    match = _QUANTITY.fullmatch(str(text or 0))
+    unit = (_UNITS | _BINARY).get(match.group(2)) if match else None
+    if match is None or unit is None:
         raise UsageError(f'"{text}" is no quantity of Kubernetes')
-    return float(found.group(1)) * unit
+    return float(match.group(1)) * unit
 
 
 def unix_seconds(text: object) -> float | None:
@@ -96,10 +96,10 @@ def newest_time(objects: Iterable[Object]) -> float:
         elif isinstance(value, list):
             for inner in value:
                 yield from times(inner)
-        elif (found := unix_seconds(value)) is not None:
-            yield found
+        elif (seconds := unix_seconds(value)) is not None:
+            yield seconds
 
-    return max((when for one in objects for when in times(one)), default=0.0)
+    return max((when for value in objects for when in times(value)), default=0.0)
 
 
 def expand_lists(document: Object) -> Iterator[Object]:
@@ -153,7 +153,10 @@ def own_annotations(value: Object) -> dict[str, str]:
 
 def conditions(value: Object) -> dict[str, Object]:
     """Return the conditions in the status of an object by type."""
-    return {str(one["type"]): one for one in field(value, "status", "conditions") or ()}
+    return {
+        str(condition["type"]): condition
+        for condition in field(value, "status", "conditions") or ()
+    }
 
 
 def is_true(value: Object, condition: str) -> bool:
@@ -181,18 +184,20 @@ class Objects:
 
     @cached_property
     def _kinds(self) -> dict[str, list[Object]]:
-        found: dict[str, list[Object]] = {}
-        for one in self.everything:
-            found.setdefault(str(one.get("kind")), []).append(one)
-        return found
+        kinds: dict[str, list[Object]] = {}
+        for value in self.everything:
+            kinds.setdefault(str(value.get("kind")), []).append(value)
+        return kinds
 
     @cached_property
     def _uids(self) -> dict[str, Object]:
-        return {uid_of(one): one for one in self.everything if uid_of(one)}
+        return {uid_of(value): value for value in self.everything if uid_of(value)}
 
     def of_kind(self, kind: str) -> list[Object]:
         """Return the objects of a kind, in the order of namespaces and names."""
-        return sorted(self._kinds.get(kind, ()), key=lambda one: (namespace_of(one), name_of(one)))
+        return sorted(
+            self._kinds.get(kind, ()), key=lambda value: (namespace_of(value), name_of(value))
+        )
 
     def owner_uids(self, value: Object) -> list[str]:
         """Return the uids of what controls an object, the nearest first, its own included."""
@@ -200,7 +205,7 @@ class Objects:
         current: Object | None = value
         while current is not None:
             owners = owners_of(current)
-            above = [str(one["uid"]) for one in owners if one.get("controller", True)]
+            above = [str(owner["uid"]) for owner in owners if owner.get("controller", True)]
             if not above or above[0] in uids:
                 break
             uids.append(above[0])

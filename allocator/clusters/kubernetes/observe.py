@@ -133,8 +133,8 @@ def observe(
                 continue
             held = {}
         done = (progress or {}).get(job.job_id, (0.0, 0.0))
-        row, said = _job_row(job, kueue, pools, held, now_s, done)
-        notes += said
+        row, job_notes = _job_row(job, kueue, pools, held, now_s, done)
+        notes += job_notes
         rows.append(row | ({"pool": held_in.pop(), "gpus": sum(held.values())} if held else {}))
         placements += [{"job_id": job.job_id, "node": name, "gpus": n} for name, n in held.items()]
         is_stuck = job.job_id in use.unschedulable
@@ -190,12 +190,13 @@ def _rounded_up(amount: float) -> float:
 def _requests(spec: Object) -> tuple[float, float]:
     """Return the CPUs and the memory in GB that the containers of a pod ask for."""
     asked = [
-        (field(one, "resources", "limits") or {}) | (field(one, "resources", "requests") or {})
-        for one in field(spec, "containers") or ()
+        (field(container, "resources", "limits") or {})
+        | (field(container, "resources", "requests") or {})
+        for container in field(spec, "containers") or ()
     ]
     return (
-        sum(quantity(one.get("cpu")) for one in asked),
-        sum(quantity(one.get("memory")) for one in asked) / GIGABYTE,
+        sum(quantity(amounts.get("cpu")) for amounts in asked),
+        sum(quantity(amounts.get("memory")) for amounts in asked) / GIGABYTE,
     )
 
 
@@ -242,8 +243,8 @@ def _job_row(
 def stated_columns(job: FoundJob, said: Object, now_s: float, done: Progress = (0.0, 0.0)) -> Json:
     """Return the columns of jobs.csv that a job and its owner state, whatever cluster it is in."""
     sizes = sizes_of(job, said)
-    needs = [(one.gpus, *_requests(one.pod)) for one in job.pod_sets if one.gpus]
-    pods = {one.gpus for one in job.pod_sets if one.gpus}
+    needs = [(pod_set.gpus, *_requests(pod_set.pod)) for pod_set in job.pod_sets if pod_set.gpus]
+    pods = {pod_set.gpus for pod_set in job.pod_sets if pod_set.gpus}
     total, left = _work(job, said, now_s, done)
     return {
         "job_id": job.job_id,

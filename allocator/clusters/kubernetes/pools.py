@@ -48,8 +48,8 @@ class Pools:
             {
                 "pool": pool,
                 "gpu_type": self.types[pool],
-                "gpus": sum(free[one.name] for one in nodes if one.state == "up"),
-                "gpus_per_node": max(one.gpus for one in nodes),
+                "gpus": sum(free[node.name] for node in nodes if node.state == "up"),
+                "gpus_per_node": max(node.gpus for node in nodes),
                 "market": "spot" if nodes[0].is_spot else "reserved",
                 "memory_gb": nodes[0].memory_gb,
             }
@@ -83,12 +83,14 @@ def group_nodes(
     """Return the pools of the nodes."""
     rules = {  # jobs that ask for the same are one here: there are few kinds and many jobs
         job.job_id: frozenset(
-            (placement_rules(one.pod, job.pinned), one.resource) for one in job.pod_sets if one.gpus
+            (placement_rules(pod_set.pod, job.pinned), pod_set.resource)
+            for pod_set in job.pod_sets
+            if pod_set.gpus
         )
         for job in jobs
     }
     kinds = Counter(rules.values())
-    patterns = sorted({rule for one in kinds for rule in one})
+    patterns = sorted({rule for kind in kinds for rule in kind})
     admitting = {
         node.name: frozenset(
             (rule, resource)
@@ -98,8 +100,10 @@ def group_nodes(
         )
         for node in nodes
     }
-    users = {node: frozenset(k for k in kinds if k <= found) for node, found in admitting.items()}
-    ordered = sorted(nodes, key=lambda one: (-sum(kinds[k] for k in users[one.name]), one.name))
+    users = {
+        node: frozenset(k for k in kinds if k <= allowed) for node, allowed in admitting.items()
+    }
+    ordered = sorted(nodes, key=lambda node: (-sum(kinds[k] for k in users[node.name]), node.name))
     type_names: dict[tuple[str, Any], str] = {}
     pool_names: dict[tuple[str, Any], str] = {}
     of_node: dict[str, str] = {}
@@ -108,12 +112,12 @@ def group_nodes(
     for node in ordered:
         gpu_type = _name(type_names, node.product, users[node.name])
         wanted = node.pool or slug(gpu_type + ("-spot" if node.is_spot else ""))
-        in_flavors = frozenset(name for name, held in flavors.items() if node.name in held)
+        in_flavors = frozenset(name for name, names in flavors.items() if node.name in names)
         pool = _name(pool_names, wanted, (gpu_type, node.is_spot, node.resource, in_flavors))
         of_node[node.name], types[pool] = pool, gpu_type
         members.setdefault(pool, []).append(node)
     of_kind = {
-        kind: {types[of_node[node]] for node, found in users.items() if kind in found}
+        kind: {types[of_node[node]] for node, its_users in users.items() if kind in its_users}
         for kind in kinds
     }
     admitted = {job: of_kind[kind] for job, kind in rules.items()}

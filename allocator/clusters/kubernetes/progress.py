@@ -73,11 +73,13 @@ def ask_jobs(api: Api, objects: Objects) -> tuple[dict[str, Progress], list[str]
             if uid in sources:
                 first.setdefault(uid, pod)
     until = time.monotonic() + ASKING_S
-    found, notes = {}, []
+    by_job, notes = {}, []
     for uid, (job, source) in sources.items():
         if uid in first and time.monotonic() < until:
             containers = field(first[uid], "spec", "containers") or [{"name": ""}]
-            with_gpus = [one for one in containers if gpus_of_pod({"containers": [one]})]
+            with_gpus = [
+                container for container in containers if gpus_of_pod({"containers": [container]})
+            ]
             name = str((with_gpus or containers)[0]["name"])
             try:
                 progress = ask_pod(api, first[uid], source, name)
@@ -85,5 +87,5 @@ def ask_jobs(api: Api, objects: Objects) -> tuple[dict[str, Progress], list[str]
                 notes.append(f"{job.job_id}: its progress is not known: {refused}")
                 continue
             if progress is not None:
-                found[job.job_id] = progress
-    return found, notes
+                by_job[job.job_id] = progress
+    return by_job, notes

@@ -68,10 +68,10 @@ def fit_guarantees(quotas: Rows, pools: Pools, room: Mapping[str, int]) -> list[
 
 def _namespace_rows(objects: Objects) -> Iterator[Json]:
     most: defaultdict[str, list[int]] = defaultdict(list)
-    for one in objects.of_kind("ResourceQuota"):
-        for name, amount in (field(one, "spec", "hard") or {}).items():
+    for quota in objects.of_kind("ResourceQuota"):
+        for name, amount in (field(quota, "spec", "hard") or {}).items():
             if name.startswith("requests.") and is_gpu(name.removeprefix("requests.")):
-                most[namespace_of(one)].append(int(quantity(amount)))
+                most[namespace_of(quota)].append(int(quantity(amount)))
     for space, gpus in sorted(most.items()):
         yield {"tenant": space, "max_gpus": min(gpus)}
 
@@ -89,20 +89,20 @@ class _Limits:
         notes: list[str] = []
         quotas: Rows = []
         for queue in self.kueue.cluster_queues.values():
-            for one in queue.quotas:
-                place = self._place(one.flavor, one.resource)
+            for quota in queue.quotas:
+                place = self._place(quota.flavor, quota.resource)
                 if place is None:
                     notes.append(
-                        f"ClusterQueue {queue.name}: the nodes of flavor {one.flavor} are neither"
+                        f"ClusterQueue {queue.name}: the nodes of flavor {quota.flavor} are neither"
                         " one pool nor all of a GPU type; its quota is left out"
                     )
                 else:
-                    quotas.append({"tenant": queue.name, **place, **_queue_limits(queue, one)})
+                    quotas.append({"tenant": queue.name, **place, **_queue_limits(queue, quota)})
             # 0 for each pool that no flavor of it has a node of
             listed = {
-                (name, one.resource)
-                for one in queue.quotas
-                for name in self.flavors.get(one.flavor, ())
+                (name, quota.resource)
+                for quota in queue.quotas
+                for name in self.flavors.get(quota.flavor, ())
             }
             for pool, nodes in self.pools.nodes.items():
                 if not any((node.name, node.resource) in listed for node in nodes):
@@ -111,34 +111,34 @@ class _Limits:
         cohorts = self.kueue.cohorts.values()
         quotas += [row for cohort in cohorts for row in self._cohort_rows(cohort)]
         tenants = [
-            {"tenant": one.name, "weight": one.weight, "parent": one.cohort or None}
-            for one in (*cohorts, *self.kueue.cluster_queues.values())
+            {"tenant": node.name, "weight": node.weight, "parent": node.cohort or None}
+            for node in (*cohorts, *self.kueue.cluster_queues.values())
         ]
         return tenants, _merged(quotas), notes
 
     def _place(self, flavor: str, resource: str) -> Json | None:
         """Return the pool or the GPU type that the nodes of a flavor are, or None."""
-        held = self.flavors.get(flavor, set())
+        of_flavor = self.flavors.get(flavor, set())
         of_resource = {
             pool: {node.name for node in nodes if node.resource == resource}
             for pool, nodes in self.pools.nodes.items()
         }
-        mine = [pool for pool, names in of_resource.items() if names & held]
-        if len(mine) == 1 and of_resource[mine[0]] <= held:
-            return {"gpu_type": None, "pool": mine[0]}
-        types = {self.pools.types[pool] for pool in mine}
+        pools = [pool for pool, names in of_resource.items() if names & of_flavor]
+        if len(pools) == 1 and of_resource[pools[0]] <= of_flavor:
+            return {"gpu_type": None, "pool": pools[0]}
+        types = {self.pools.types[pool] for pool in pools}
         whole = [names for pool, names in of_resource.items() if self.pools.types[pool] in types]
-        if len(types) == 1 and all(names <= held for names in whole):
+        if len(types) == 1 and all(names <= of_flavor for names in whole):
             return {"gpu_type": types.pop(), "pool": None}
         return None
 
     def _cohort_rows(self, cohort: QuotaNode) -> Iterator[Json]:
         """Yield the most GPUs of a cohort: those of its members, and what it may borrow itself."""
-        borrowed = {(one.flavor, one.resource): one.borrowing for one in cohort.quotas}
+        borrowed = {(quota.flavor, quota.resource): quota.borrowing for quota in cohort.quotas}
         totals: Counter[tuple[str, str]] = Counter()
         for member in self._members(cohort.name, frozenset()):
-            for one in member.quotas:
-                totals[one.flavor, one.resource] += one.nominal
+            for quota in member.quotas:
+                totals[quota.flavor, quota.resource] += quota.nominal
         for key, total in totals.items():
             place = self._place(*key)
             extra = borrowed.get(key) if cohort.cohort else 0
@@ -150,24 +150,24 @@ class _Limits:
         if name in seen:
             return
         yield self.kueue.cohorts[name]
-        yield from (one for one in self.kueue.cluster_queues.values() if one.cohort == name)
+        yield from (queue for queue in self.kueue.cluster_queues.values() if queue.cohort == name)
         for below in self.kueue.cohorts.values():
             if below.cohort == name:
                 yield from self._members(below.name, seen | {name})
 
 
-def _queue_limits(node: QuotaNode, one: Quota) -> Json:
+def _queue_limits(node: QuotaNode, quota: Quota) -> Json:
     """Return the limits of one flavor of a cluster queue.
 
     What it lends and never takes back is not guaranteed to it.
     """
-    most = None if one.borrowing is None else one.nominal + one.borrowing
-    lent = one.nominal if one.lending is None else min(one.lending, one.nominal)
+    most = None if quota.borrowing is None else quota.nominal + quota.borrowing
+    lent = quota.nominal if quota.lending is None else min(quota.lending, quota.nominal)
     is_safe = node.reclaims or not node.cohort
     return {
-        "guaranteed_gpus": one.nominal if is_safe else one.nominal - lent,
-        "max_gpus": most if node.cohort else one.nominal,
-        "lend_gpus": one.lending if node.cohort and is_safe else None,
+        "guaranteed_gpus": quota.nominal if is_safe else quota.nominal - lent,
+        "max_gpus": most if node.cohort else quota.nominal,
+        "lend_gpus": quota.lending if node.cohort and is_safe else None,
     }
 
 
@@ -178,6 +178,6 @@ def _merged(quotas: Rows) -> Rows:
         known = merged.setdefault((row["tenant"], row["gpu_type"], row["pool"]), row)
         for name in ("guaranteed_gpus", "max_gpus", "lend_gpus"):
             if known is not row:
-                one, other = known.get(name), row.get(name)
-                known[name] = None if one is None or other is None else one + other
+                total, other = known.get(name), row.get(name)
+                known[name] = None if total is None or other is None else total + other
     return list(merged.values())

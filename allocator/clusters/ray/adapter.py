@@ -53,7 +53,7 @@ def ask_jobs(api: RayApi, answers: Mapping[str, Sequence[Record]]) -> dict[str, 
     """Return the progress of the running jobs that state its source and their work, by job."""
     addresses = {str(node["node_id"]): str(node["node_ip"]) for node in answers["nodes"]}
     until = time.monotonic() + ASKING_S
-    found: dict[str, Progress] = {}
+    by_job: dict[str, Progress] = {}
     for record in answers["jobs"]:
         node = str(record.get("driver_node_id") or "")
         said, _ = read_statement(record)
@@ -72,8 +72,8 @@ def ask_jobs(api: RayApi, answers: Mapping[str, Sequence[Record]]) -> dict[str, 
         else:
             progress = source.move_to(addresses[node]).fetch()
         if progress is not None:
-            found[ident] = progress
-    return found
+            by_job[ident] = progress
+    return by_job
 
 
 SHORT = ("capacity", "fragmented", "outranked", "exceeds_cluster")  # more GPUs would help
@@ -91,15 +91,15 @@ def write_script(jobs: Sequence[PlannedJob], details: Record) -> str:
         Details of the look.
     """
     known = details["jobs"]
-    mine = [job for job in jobs if job.job_id in known]
-    running = [job for job in mine if known[job.job_id]["status"] == "RUNNING"]
+    planned = [job for job in jobs if job.job_id in known]
+    running = [job for job in planned if known[job.job_id]["status"] == "RUNNING"]
     changes = [job for job in running if job.action in CHANGES]
     impossible = [job for job in changes if known[job.job_id]["has_gpus"] and len(job.nodes) != 1]
     changes = [job for job in changes if job not in impossible]
     pauses = [job for job in running if job.action == "pause"]
     stops = [shlex.quote(job.job_id) for job in (*changes, *pauses)]
     address = {"@ADDRESS@": shlex.quote(details["address"] or ADDRESS)}
-    lines = [write_head(__package__ or "", "the Ray", mine, details, address)]
+    lines = [write_head(__package__ or "", "the Ray", planned, details, address)]
     lines += [f"expect {ident}" for ident in stops]
     lines += ['[ $faults = 0 ] || { echo "ray.sh: nothing was changed; look again" >&2; exit 1; }']
     lines += [
@@ -116,16 +116,16 @@ def write_script(jobs: Sequence[PlannedJob], details: Record) -> str:
         for job in pauses
     ]
     lines.append("\n# 3. jobs that wait are Ray's to start; it ends none that waits")
-    for job in mine:
+    for job in planned:
         if known[job.job_id]["status"] == "PENDING":
             words = f"it waits ({job.reason}: {job.detail or ''})"
             if job.action == "start":
                 words = f"the plan starts it: {_describe(job)}; Ray picks its node"
             lines.append(f"# {job.job_id}: {words}")
-    waiting = [job for job in mine if job.action in ("wait", "pause") and job.reason in SHORT]
+    waiting = [job for job in planned if job.action in ("wait", "pause") and job.reason in SHORT]
     if waiting:
         # Ray's autoscaler wants all bundles that are to fit at a time, those in use included
-        used = [gpus for job in mine for gpus in (job.nodes or {"": job.gpus}).values() if gpus]
+        used = [gpus for job in planned for gpus in (job.nodes or {"": job.gpus}).values() if gpus]
         wanted = [known[job.job_id]["gpus"] for job in waiting]
         bundles = json.dumps([{"GPU": gpus} for gpus in (*used, *wanted)])
         names = ", ".join(job.job_id for job in waiting[:5]) + (" ..." if len(waiting) > 5 else "")
@@ -144,22 +144,22 @@ def _describe(job: PlannedJob) -> str:
 
 def _submit(job: PlannedJob, details: Record) -> str:
     """Return the command that submits a job again: with the GPUs of the plan, or those it had."""
-    said = details["jobs"][job.job_id]
-    environment, options = dict(said["runtime_env"]), []
-    if said["has_gpus"]:
+    about = details["jobs"][job.job_id]
+    environment, options = dict(about["runtime_env"]), []
+    if about["has_gpus"]:
         options += ["--entrypoint-num-gpus", str(job.gpus or job.previous_gpus)]
     if job.gpus:
         nodes = "|".join(f"{node}:{gpus}" for node, gpus in job.nodes.items())
         variables = {"ALLOCATOR_GPUS": str(job.gpus), "ALLOCATOR_NODES": nodes}
         environment["env_vars"] = {**environment.get("env_vars", {}), **variables}
-        if said["has_gpus"]:
+        if about["has_gpus"]:
             [node] = job.nodes
             selector = {NODE_ID: details["nodes"][node]}
             options += ["--entrypoint-label-selector", json.dumps(selector)]
-    options += ["--metadata-json", json.dumps(said["metadata"])]
+    options += ["--metadata-json", json.dumps(about["metadata"])]
     options += ["--runtime-env-json", json.dumps(environment)]
     again = name_again(job.job_id)
-    return shlex.join(["submit", again, *options, "--", "sh", "-c", said["entrypoint"]])
+    return shlex.join(["submit", again, *options, "--", "sh", "-c", about["entrypoint"]])
 
 
 def name_again(ident: str) -> str:
@@ -170,5 +170,5 @@ def name_again(ident: str) -> str:
     >>> name_again("train"), name_again("train.r2")
     ('train.r2', 'train.r3')
     """
-    found = _NUMBERED.fullmatch(ident)
-    return f"{ident}.r2" if found is None else f"{found[1]}.r{int(found[2]) + 1}"
+    match = _NUMBERED.fullmatch(ident)
+    return f"{ident}.r2" if match is None else f"{match[1]}.r{int(match[2]) + 1}"

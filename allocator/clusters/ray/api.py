@@ -117,8 +117,8 @@ class RayApi:
         except HTTPError as error:
             # the last line of Ray's trace that holds more than a dot
             lines = map(str.strip, error.read(20_000).decode("utf-8", "replace").splitlines())
-            said = [line for line in lines if len(line) > 1] or ["an error without words"]
-            raise RayRefused(error.code, said[-1]) from error
+            words = [line for line in lines if len(line) > 1] or ["an error without words"]
+            raise RayRefused(error.code, words[-1]) from error
         except (OSError, ValueError, HTTPException) as error:
             raise RayUnreachable(f"Ray at {self.address}: {error}") from error
 
@@ -137,7 +137,7 @@ def unwrap_list(answer: Any, kind: str) -> list[Record]:
         except (KeyError, TypeError) as error:
             raise RayUnreachable(f"Ray gave no list of {kind}") from error
         is_whole = is_whole and not data.get("partial_failure_warning")
-    if not isinstance(answer, list) or not all(isinstance(one, dict) for one in answer):
+    if not isinstance(answer, list) or not all(isinstance(record, dict) for record in answer):
         raise RayUnreachable(f"Ray gave no list of {kind}")
     if not is_whole:
         raise RayUnreachable(f"Ray gave only some of its {kind}")
@@ -152,11 +152,11 @@ def read_answers(folder: Path) -> dict[str, Sequence[Record]]:
     UsageError
         If one cannot be read.
     """
-    found: dict[str, Sequence[Record]] = {}
+    answers: dict[str, Sequence[Record]] = {}
     for kind in ANSWERS:
         path = folder / f"{kind}.json"
         try:
-            found[kind] = unwrap_list(json.loads(path.read_text(encoding="utf-8")), kind)
+            answers[kind] = unwrap_list(json.loads(path.read_text(encoding="utf-8")), kind)
         except (OSError, ValueError, RayUnreachable) as error:
             raise UsageError(f'"{path}" cannot be read: {error}') from error
-    return found
+    return answers

@@ -129,9 +129,11 @@ class _Look:
         lists = (answers[kind] for kind in ("actors", "placement_groups", "tasks"))
         self.holdings = list(read_holdings(*lists))
         names = [(str(actor.get("name") or ""), actor) for actor in answers["actors"]]
-        self.requests = {n.removeprefix(ACTOR): one for n, one in names if n.startswith(ACTOR)}
-        found = [self._consider(one) for one in answers["jobs"] if one.get("submission_id")]
-        self.jobs = [job for job in found if job is not None]
+        self.requests = {n.removeprefix(ACTOR): actor for n, actor in names if n.startswith(ACTOR)}
+        considered = [
+            self._consider(record) for record in answers["jobs"] if record.get("submission_id")
+        ]
+        self.jobs = [job for job in considered if job is not None]
 
     def view(self) -> ClusterView:
         """Return the tables, notes and details."""
@@ -184,12 +186,12 @@ class _Look:
         if status == "PENDING":
             return self._consider_waiting(record, said, asked, request) if asked else None
         held: Counter[str] = Counter()
-        for one in self.holdings:
+        for holding in self.holdings:
             # GPUs of its entrypoint, or what the driver of a job made that says what it can do
-            is_drivers = bool(said) and one.ray_job_id == str(record.get("job_id") or "nobody")
-            is_mine = one.submission_id == ident if one.submission_id else is_drivers
-            if is_mine and one.node_id in self.node_of:
-                held[self.node_of[one.node_id].name] += one.gpus  # type: ignore[assignment]
+            is_drivers = bool(said) and holding.ray_job_id == str(record.get("job_id") or "nobody")
+            is_mine = holding.submission_id == ident if holding.submission_id else is_drivers
+            if is_mine and holding.node_id in self.node_of:
+                held[self.node_of[holding.node_id].name] += holding.gpus  # type: ignore[assignment]
         nodes = [node for node in self.nodes if node.name in held]
         reason = ""
         if any(gpus != int(gpus) for gpus in held.values()):
@@ -272,12 +274,12 @@ class _Look:
         ours, held = Counter[str](), Counter[str]()
         for job in self.jobs:
             ours.update(job.held)
-        for one in self.holdings:
-            held[one.node_id] += one.gpus  # type: ignore[assignment]
+        for holding in self.holdings:
+            held[holding.node_id] += holding.gpus  # type: ignore[assignment]
         rows = []
         for node in self.nodes:
-            mine = ours[node.name]
-            gpus = max(mine, node.gpus - math.ceil(held[node.node_id] - mine))
+            own = ours[node.name]
+            gpus = max(own, node.gpus - math.ceil(held[node.node_id] - own))
             row = {"node": node.name, "pool": node.pool, "gpus": gpus, "state": node.state}
             rows.append({**row, "cpus": node.cpus, "host_memory_gb": node.memory_gb})
         return rows

@@ -84,7 +84,7 @@ def read_nodes(records: Iterable[Record], refused: Collection[str] = ()) -> list
     refused : collection of str
         Ids of nodes on which Ray puts nothing more.
     """
-    found = []
+    nodes = []
     for record in records:
         total = record.get("resources_total") or {}
         gpus = int(total.get("GPU") or 0)
@@ -96,7 +96,7 @@ def read_nodes(records: Iterable[Record], refused: Collection[str] = ()) -> list
         node_id = str(record["node_id"])
         name = labels.get(PREFIX + "name") or record.get("node_name") or record.get("node_ip")
         pool = labels.get(PREFIX + "pool") or gpu_type or POOL
-        found.append(
+        nodes.append(
             RayNode(
                 node_id,
                 str(name or node_id),
@@ -108,10 +108,10 @@ def read_nodes(records: Iterable[Record], refused: Collection[str] = ()) -> list
                 float(total.get("memory") or 0.0) / 1e9,
             )
         )
-    names = Counter(node.name for node in found)
+    names = Counter(node.name for node in nodes)
     return [
         replace(node, name=f"{node.name}-{node.node_id[:8]}") if names[node.name] > 1 else node
-        for node in sorted(found, key=lambda node: (node.name, node.node_id))
+        for node in sorted(nodes, key=lambda node: (node.name, node.node_id))
     ]
 
 
@@ -148,21 +148,21 @@ def read_holdings(
             if gpus and (node_id := _hex(bundle.get("node_id"))):
                 owner = str(group.get("creator_job_id") or "")
                 yield Holding(node_id, gpus, "", owner, str(group.get("name") or ""))
-    for one in (*actors, *(task for task in tasks if task.get("type") == "NORMAL_TASK")):
-        gpus = read_gpus(one)
-        is_alive = one.get("state") in ("ALIVE", "RUNNING")
-        if gpus and is_alive and one.get("node_id") and not _hex(one.get("placement_group_id")):
-            name = str(one.get("name") or "")
+    for entry in (*actors, *(task for task in tasks if task.get("type") == "NORMAL_TASK")):
+        gpus = read_gpus(entry)
+        is_alive = entry.get("state") in ("ALIVE", "RUNNING")
+        if gpus and is_alive and entry.get("node_id") and not _hex(entry.get("placement_group_id")):
+            name = str(entry.get("name") or "")
             submission = name.removeprefix(ACTOR) if name.startswith(ACTOR) else ""
-            yield Holding(str(one["node_id"]), gpus, submission, str(one.get("job_id") or ""))
+            yield Holding(str(entry["node_id"]), gpus, submission, str(entry.get("job_id") or ""))
 
 
 def read_waiting(actors: Iterable[Record]) -> Iterator[Holding]:
     """Yield the GPUs of nodes that jobs wait for which are pinned to them: Ray gives them next."""
-    for one in actors:
-        gpus, name = read_gpus(one), str(one.get("name") or "")
-        node_id = str((one.get("label_selector") or {}).get(NODE_ID) or "")
-        is_waiting = one.get("state") in ("PENDING_CREATION", "DEPENDENCIES_UNREADY")
+    for actor in actors:
+        gpus, name = read_gpus(actor), str(actor.get("name") or "")
+        node_id = str((actor.get("label_selector") or {}).get(NODE_ID) or "")
+        is_waiting = actor.get("state") in ("PENDING_CREATION", "DEPENDENCIES_UNREADY")
         if gpus and is_waiting and node_id and name.startswith(ACTOR):
             yield Holding(node_id, gpus, name.removeprefix(ACTOR))
 

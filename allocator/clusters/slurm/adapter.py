@@ -58,17 +58,19 @@ def write_script(jobs: Sequence[PlannedJob], details: Record) -> str:
         Details of the look.
     """
     known = details["jobs"]
-    mine = [job for job in jobs if job.job_id in known and not known[job.job_id]["left_to_slurm"]]
-    starts = [job for job in mine if job.action == "start"]
-    pauses = [job for job in mine if job.action == "pause"]
-    moves = [job for job in mine if job.action in CHANGES or _is_elsewhere(job, details)]
+    planned = [
+        job for job in jobs if job.job_id in known and not known[job.job_id]["left_to_slurm"]
+    ]
+    starts = [job for job in planned if job.action == "start"]
+    pauses = [job for job in planned if job.action == "pause"]
+    moves = [job for job in planned if job.action in CHANGES or _is_elsewhere(job, details)]
     # None: scontrol cannot say it
     arguments = {job.job_id: _list_arguments(job, details) for job in (*starts, *moves)}
     changes = [job for job in (*starts, *moves) if arguments[job.job_id] is not None]
     stops = [job.job_id for job in (*moves, *pauses) if job in changes or job in pauses]
     lend = [
         job
-        for job in mine
+        for job in planned
         if known[job.job_id]["state"] == "PENDING" and not known[job.job_id]["is_held"]
     ]
     waiting = [job.job_id for job in lend if job not in changes]
@@ -76,8 +78,8 @@ def write_script(jobs: Sequence[PlannedJob], details: Record) -> str:
     release = f"{version[0]}.{version[1]:02d}"
     name = _plain(details["cluster"]) or "without a name"
     cluster = f"the cluster {name}, Slurm {release},"
-    lines = [write_head(__package__ or "", cluster, mine, details, {"@RELEASE@": release})]
-    for job in mine:
+    lines = [write_head(__package__ or "", cluster, planned, details, {"@RELEASE@": release})]
+    for job in planned:
         if job.action != "keep":  # a job that keeps its GPUs may end meanwhile
             about = known[job.job_id]  # a line of `squeue -o '%i|%T|%U|%V|%j'`
             when = int(about["submitted_s"])

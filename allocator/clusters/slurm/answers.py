@@ -126,7 +126,7 @@ def _build_answers(read: Callable[[str], str | None], now_s: float | None) -> An
     nodes, _ = parse_json(texts["nodes.json"] or "", "the list of nodes", "nodes")
     slurm = meta.get("slurm") or meta.get("Slurm") or {}
     partitions = parse_records(texts["partitions.txt"] or "")
-    if not partitions or not all("PartitionName" in one for one in partitions):
+    if not partitions or not all("PartitionName" in partition for partition in partitions):
         raise SlurmUnreachable("scontrol show partition names no partition")
     if now_s is None:
         running = [job for job in jobs if "RUNNING" in str(job.get("job_state"))]
@@ -134,7 +134,7 @@ def _build_answers(read: Callable[[str], str | None], now_s: float | None) -> An
         times += [
             (job, name) for job in running for name in ("start_time", "last_sched_evaluation")
         ]
-        now_s = max((read_number(*one) or 0.0 for one in times), default=0.0)
+        now_s = max((read_number(*pair) or 0.0 for pair in times), default=0.0)
     version: tuple[int, ...] = (0, 0, 0)
     with suppress(KeyError, TypeError, ValueError):  # in 22.05 {"major": 22, "minor": 5}
         version = tuple(int(slurm["version"][name]) for name in ("major", "minor", "micro"))

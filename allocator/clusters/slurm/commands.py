@@ -62,9 +62,9 @@ def call_slurm(
         ) from error
     if done.returncode == 0:
         return done.stdout
-    said = done.stderr.strip()
-    is_no = done.returncode > 0 and said and not TRY_AGAIN.search(said)
-    words = said or f"exit code {done.returncode}, no message"
+    message = done.stderr.strip()
+    is_no = done.returncode > 0 and message and not TRY_AGAIN.search(message)
+    words = message or f"exit code {done.returncode}, no message"
     raise (SlurmRefused if is_no else SlurmUnreachable)(f"{' '.join(command[:named_by])}: {words}")
 
 

@@ -251,7 +251,7 @@ def find_predecessors(
         return [], "it waits for one of several jobs"
     if job.dependency and not parts:
         return [], "it has a dependency of another kind"
-    found: list[str] = []
+    predecessors: list[str] = []
     for kind, ident, state in parts:
         if state == "fulfilled":
             continue
@@ -262,17 +262,17 @@ def find_predecessors(
             name = f"{ident.partition('_')[0]}_{job.name_of_id.partition('_')[2]}"
         if name not in tasks:
             return [], "it waits for a job that is not in the snapshot"
-        found += tasks[name]
-    return found, None
+        predecessors += tasks[name]
+    return predecessors, None
 
 
 def index_tasks(jobs: Iterable[SlurmJob]) -> dict[str, list[str]]:
     """Return the jobs by every id that a dependency may name."""
-    found: dict[str, list[str]] = {}
+    tasks: dict[str, list[str]] = {}
     for job in jobs:
         names = {job.name_of_id, str(job.record_id)}
         if job.array_id:
             names |= {str(job.array_id), f"{job.array_id}_*"}
         for name in names:
-            found.setdefault(name, []).append(job.name_of_id)
-    return found
+            tasks.setdefault(name, []).append(job.name_of_id)
+    return tasks

@@ -87,16 +87,16 @@ def list_tenants(
 
 def _read_associations(answers: Answers, kind: str) -> dict[str, _Limits]:
     """Return the limits of accounts, or of users; those of single partitions do not count."""
-    found = {}
+    limits = {}
     for cluster, account, user, partition, parent, group, share, *_ in answers.associations or ():
         is_here = not answers.cluster or cluster in ("", answers.cluster)
         if is_here and not partition and kind == ("user" if user else "account"):
-            found[user or account] = _Limits(
+            limits[user or account] = _Limits(
                 _read_gpu_limits(group),
                 float(share) if share.isdecimal() and int(share) > 0 else None,
                 parent if parent != ROOT and not user else "",
             )
-    return found
+    return limits
 
 
 def _read_gpu_limits(text: str) -> dict[str | None, int]:

@@ -98,7 +98,7 @@ def read_nodes(
 ) -> list[SlurmNode]:
     """Return the nodes with GPUs, one for each type that they have."""
     opened = frozenset(p["PartitionName"] for p in partitions if p.get("State", "UP") in OPEN)
-    found = []
+    nodes = []
     for record in records:
         has = count_gpus(read_text(record, "gres"))
         uses = read_text(record, "gres_used")
@@ -107,7 +107,7 @@ def read_nodes(
         words = {
             word.upper().rstrip("*~#!%$@^-+") for word in read_words(record, "state", "state_flags")
         }
-        found += [
+        nodes += [
             SlurmNode(
                 name if len(has) == 1 else f"{name}+{gpu_type}",
                 name,
@@ -124,7 +124,7 @@ def read_nodes(
             )
             for gpu_type, gpus in has.items()
         ]
-    return found
+    return nodes
 
 
 class Reservation(NamedTuple):
@@ -143,16 +143,16 @@ def reserved_nodes(
     `reservations` are records of `scontrol show reservation`, with times in unix seconds.
     """
     taken: dict[str, Reservation] = {}
-    for one in reservations:
-        start, end = one.get("StartTime", ""), one.get("EndTime", "")
-        found = Reservation(
-            one.get("ReservationName", ""),
+    for record in reservations:
+        start, end = record.get("StartTime", ""), record.get("EndTime", "")
+        reserved = Reservation(
+            record.get("ReservationName", ""),
             float(start) if start.isdecimal() else now_s,
             float(end) if end.isdecimal() else math.inf,
         )
-        for node in expand_names(one.get("Nodes", "").replace("(null)", "")):
-            if found.end_s > now_s and found.start_s < taken.get(node, (0, math.inf))[1]:
-                taken[node] = found
+        for node in expand_names(record.get("Nodes", "").replace("(null)", "")):
+            if reserved.end_s > now_s and reserved.start_s < taken.get(node, (0, math.inf))[1]:
+                taken[node] = reserved
     return taken
 
 

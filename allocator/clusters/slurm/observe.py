@@ -98,7 +98,9 @@ class _Look:
         self.interval_s = float(settings.config.get("interval_s", INTERVAL_S))
         self.reserved = reserved_nodes(answers.reservations, self.now_s)
         self.next_s = self.now_s + self.interval_s
-        self.away = {n for n, one in self.reserved.items() if one.start_s <= self.next_s}
+        self.away = {
+            n for n, reservation in self.reserved.items() if reservation.start_s <= self.next_s
+        }
         nodes = read_nodes(answers.nodes, answers.partitions)
         self.pools = form_pools(nodes, asked_features(jobs))
         self.pool_of = {node.row: pool for pool in self.pools for node in pool.nodes}
@@ -109,7 +111,7 @@ class _Look:
         considered = [job for job in map(self._consider, jobs) if job is not None]
         self.tasks = index_tasks(job.slurm for job in considered)
         self.jobs = {job.slurm.name_of_id: self._hold_back(job) for job in considered}
-        priorities = [one.slurm.priority for one in self.jobs.values() if one.slurm.priority]
+        priorities = [job.slurm.priority for job in self.jobs.values() if job.slurm.priority]
         self.mean_priority = sum(priorities) / max(1, len(priorities))
         # the GPU type of each pool, which tells apart what jobs tell apart
         allowed = [{pool.name for pool in job.pools} for job in self.jobs.values() if job.pools]
@@ -224,7 +226,7 @@ class _Look:
 
     def _places(self, job: SlurmJob) -> Counter[str]:
         """Return the GPUs that a job holds by row of nodes.csv."""
-        found = Counter[str]()
+        places = Counter[str]()
         for name, types in job.gpus_on.items():
             rows = self.rows_of.get(name, {})
             # a node of one type may say what a job holds without the type
@@ -232,8 +234,8 @@ class _Look:
             for gpu_type, gpus in types.items():
                 node = rows.get(gpu_type, only)
                 if node is not None and gpus:
-                    found[node.row] += gpus
-        return found
+                    places[node.row] += gpus
+        return places
 
     def _hold_back(self, job: _Job) -> _Job:
         """Return the job, with what holds it back if no plan may start it."""

@@ -67,7 +67,7 @@ def read_slurm_settings(given: Record) -> SlurmSettings:
             if not isinstance(fields, Mapping):
                 raise UsageError(f"{place} is a table")
             strange = [column for column in fields if column not in columns]
-            faults = [f'no column "{one}"{did_you_mean(one, columns)}' for one in strange]
+            faults = [f'no column "{column}"{did_you_mean(column, columns)}' for column in strange]
             for fault in find_faults(fields) if table == "partitions" else faults:
                 raise UsageError(f"{place}: {fault}")
     return settings
@@ -89,11 +89,11 @@ def read_statement(*texts: str) -> tuple[Json, list[str]]:
     """
     for text in texts:
         try:
-            said = json.loads(text) if KEY in text else None
+            document = json.loads(text) if KEY in text else None
         except ValueError:
             continue
-        if isinstance(said, dict) and KEY in said:
-            return accept_fields(said[KEY])
+        if isinstance(document, dict) and KEY in document:
+            return accept_fields(document[KEY])
     return {}, []
 
 
@@ -127,8 +127,8 @@ def write_sbatch(fields: Record, options: Sequence[str]) -> list[str]:
         raise UsageError(
             "submit-slurm: the comment says what the job can do; leave --comment to it"
         )
-    said = json.dumps({KEY: dict(fields)}, separators=(",", ":"))
-    return ["sbatch", f"{COMMENT}={said}", *options]
+    statement = json.dumps({KEY: dict(fields)}, separators=(",", ":"))
+    return ["sbatch", f"{COMMENT}={statement}", *options]
 
 
 def read_plugin() -> str:

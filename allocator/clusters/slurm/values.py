@@ -94,12 +94,12 @@ def expand_names(text: str) -> list[str]:
 
 def _expand_numerals(text: str) -> list[str]:
     """Return the numbers of the inside of a bracket, with their leading zeros."""
-    found: list[str] = []
+    numerals: list[str] = []
     for part in text.split(","):
         first, dash, last = part.partition("-")
         spans = _range(first, last, "1", text) if dash else ()
-        found += [f"{i:0{len(first)}d}" for i in spans] if dash else [part]
-    return found
+        numerals += [f"{i:0{len(first)}d}" for i in spans] if dash else [part]
+    return numerals
 
 
 def expand_numbers(text: str) -> list[int]:
@@ -110,12 +110,12 @@ def expand_numbers(text: str) -> list[int]:
     >>> expand_numbers("1-3,10-30:10")
     [1, 2, 3, 10, 20, 30]
     """
-    found: list[int] = []
+    numbers: list[int] = []
     for part in text.split(","):
         span, _, step = part.partition(":")
         first, _, last = span.partition("-")
-        found += _range(first, last or first, step or "1", text)
-    return found
+        numbers += _range(first, last or first, step or "1", text)
+    return numbers
 
 
 def _range(first: str, last: str, step: str, text: str) -> range:
@@ -134,13 +134,13 @@ def count_gpus(text: str) -> Counter[str]:
     >>> count_gpus("gres/gpu:a100:4,mps:400,gpu")
     Counter({'a100': 4, 'gpu': 1})
     """
-    found: Counter[str] = Counter()
+    gpus: Counter[str] = Counter()
     for part in NOTE.sub("", text).replace("=", ":").split(","):
         name, *rest = part.strip().removeprefix("gres:").removeprefix("gres/").split(":")
         if name == "gpu":
             count = rest.pop() if rest and rest[-1].isdecimal() else "1"
-            found[rest[0] if rest else UNTYPED] += int(count)
-    return found
+            gpus[rest[0] if rest else UNTYPED] += int(count)
+    return gpus
 
 
 @dataclass(frozen=True)
@@ -168,16 +168,14 @@ class GpuRequest:
 def read_request(job: Record) -> GpuRequest | None:
     """Return what a job asks for; None for a job without GPUs."""
     asked = {
-        per: found
-        for field, per in REQUESTS.items()
-        if (found := count_gpus(read_text(job, field)))
+        per: gpus for field, per in REQUESTS.items() if (gpus := count_gpus(read_text(job, field)))
     }
     if not asked:
         return None
     nodes = max(1, read_integer(job, "node_count") or 1)
     times = {"node": nodes, "task": max(1, read_integer(job, "tasks") or 1), "socket": nodes}
     per, first = next(iter(asked.items()))
-    types = {name for found in asked.values() for name in found}
+    types = {name for gpus in asked.values() for name in gpus}
     named = types - {UNTYPED}
     return GpuRequest(
         per if len(asked) == len(types) == 1 else "",

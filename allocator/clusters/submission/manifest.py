@@ -16,7 +16,7 @@ from allocator.clusters.kubernetes.objects import (
     namespace_of,
 )
 from allocator.clusters.kubernetes.observe import stated_columns
-from allocator.clusters.kubernetes.workloads.jobs import KINDS, FoundJob, PodSet, find_jobs, pod_set
+from allocator.clusters.kubernetes.workloads.jobs import KINDS, FoundJob, PodSet, find_jobs, pods_of
 from allocator.clusters.kubernetes.workloads.owners import read_annotations
 from allocator.clusters.submission.new_job import NewJob, Site, refuse
 from allocator.errors import AllocatorError, UsageError, install_command
@@ -28,23 +28,25 @@ RAY_JOB = "RayJob"
 def read_manifest(file: str, text: str, site: Site, now_s: float) -> NewJob:
     """Return the one job with GPUs of a manifest as it would be observed. Raises InvalidInput."""
     documents = list(_read_documents(file, text))
-    found: list[tuple[int, FoundJob]] = []
+    entries: list[tuple[int, FoundJob]] = []
     for line, document in documents:
         try:
-            one = dict(document)
-            jobs = find_jobs(Objects([one])) if one.get("kind") in KINDS else _ray_jobs(one)
-            found += [(line, job) for job in jobs]
+            value = dict(document)
+            jobs = find_jobs(Objects([value])) if value.get("kind") in KINDS else _ray_jobs(value)
+            entries += [(line, job) for job in jobs]
         except UsageError as error:
             raise refuse(file, line, str(error)) from None
         except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
             raise refuse(
-                file, line, f"{one.get('kind')} is not of its form: {type(error).__name__} {error}"
+                file,
+                line,
+                f"{value.get('kind')} is not of its form: {type(error).__name__} {error}",
             ) from None
-    if len(found) != 1:
-        kinds = ", ".join(str(one.get("kind")) for _, one in documents) or "nothing"
-        words = f"has {len(found)} jobs that ask for GPUs ({kinds}); one {', '.join(KINDS)} or"
+    if len(entries) != 1:
+        kinds = ", ".join(str(value.get("kind")) for _, value in documents) or "nothing"
+        words = f"has {len(entries)} jobs that ask for GPUs ({kinds}); one {', '.join(KINDS)} or"
         raise refuse(file, None, f"{words} {RAY_JOB} can be submitted at a time")
-    return _row(file, *found[0], site, now_s)
+    return _row(file, *entries[0], site, now_s)
 
 
 def _row(file: str, line: int, job: FoundJob, site: Site, now_s: float) -> NewJob:
@@ -53,10 +55,14 @@ def _row(file: str, line: int, job: FoundJob, site: Site, now_s: float) -> NewJo
         raise refuse(file, line, faults[0])
     try:
         row = stated_columns(job, said, now_s)
-        selectors = [field(one.pod, "nodeSelector") or {} for one in job.pod_sets if one.gpus]
-        products = [str(one[k]) for one in selectors for k in PRODUCT_LABELS if k in one]
+        selectors = [
+            field(pod_set.pod, "nodeSelector") or {} for pod_set in job.pod_sets if pod_set.gpus
+        ]
+        products = [
+            str(selector[k]) for selector in selectors for k in PRODUCT_LABELS if k in selector
+        ]
         named = said.get("gpu-types") or products
-        types = sorted({one for name in named for one in site.find_types(name)})
+        types = sorted({gpu_type for name in named for gpu_type in site.find_types(name)})
     except (UsageError, ValueError) as error:
         raise refuse(file, line, str(error)) from None
     notes = []
@@ -64,7 +70,9 @@ def _row(file: str, line: int, job: FoundJob, site: Site, now_s: float) -> NewJo
         notes.append(
             f"the snapshot has no tenant {job.queue}, its queue; namespace {job.namespace} counts"
         )
-    selected = {name for one in job.pod_sets for name in field(one.pod, "nodeSelector") or ()}
+    selected = {
+        name for pod_set in job.pod_sets for name in field(pod_set.pod, "nodeSelector") or ()
+    }
     others = sorted(selected - set(PRODUCT_LABELS))
     if others:
         notes.append(f"its node selector {', '.join(others)} does not count here")
@@ -85,14 +93,14 @@ def _ray_jobs(source: Object) -> Iterator[FoundJob]:
         return
     cluster = field(source, "spec", "rayClusterSpec") or {}
     head = field(cluster, "headGroupSpec", "template")
-    sets: list[PodSet] = [pod_set("head", 1, head)] if head else []
+    sets: list[PodSet] = [pods_of("head", 1, head)] if head else []
     for group in cluster.get("workerGroupSpecs") or ():
         hosts = int(group.get("numOfHosts") or 1)
         pods = hosts * int(group.get("replicas", group.get("minReplicas") or 0))
-        sets.append(pod_set(str(group["groupName"]), pods, group.get("template")))
+        sets.append(pods_of(str(group["groupName"]), pods, group.get("template")))
     name, place = name_of(source), namespace_of(source)
     ident = f"{place}/{RAY_JOB.lower()}/{name}"
-    with_gpus = tuple(one for one in sets if one.gpus and one.pods)
+    with_gpus = tuple(pod_set for pod_set in sets if pod_set.gpus and pod_set.pods)
     job = FoundJob(ident, RAY_JOB, place, name, "", source, with_gpus, False)
     if job.gpus:
         yield job
@@ -102,10 +110,10 @@ def _read_documents(file: str, text: str) -> Iterator[tuple[int, Json]]:
     """Yield the objects of a file of JSON or YAML, with their first lines."""
     for line, document in _parse(file, text):
         is_object = isinstance(document, dict)
-        for one in expand_lists(document) if is_object else [document]:
-            if isinstance(one, dict):
-                yield line, one
-            elif is_object or one is not None:
+        for item in expand_lists(document) if is_object else [document]:
+            if isinstance(item, dict):
+                yield line, item
+            elif is_object or item is not None:
                 raise refuse(file, line, "is no object of Kubernetes")
 
 

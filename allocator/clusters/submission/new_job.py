@@ -94,7 +94,7 @@ class Site:
             if document.get("cluster") == "slurm":
                 partitions |= document["details"]["pools"]
         tables = [snapshot.tables[n] for n in ("jobs.csv", "tenants.csv") if n in snapshot.tables]
-        tenants = {name for one in tables for name in one.texts("tenant")}
+        tenants = {name for table in tables for name in table.texts("tenant")}
         return cls(
             dict(zip(pools, table.texts("gpu_type"), strict=True)),
             partitions,
@@ -115,13 +115,17 @@ class Site:
             If there is none.
         """
         known = sorted(set(self.gpu_types.values()))
-        found = [one for one in known if one.partition("@")[0].casefold() == named.casefold()]
-        if not found:
+        types = [
+            gpu_type
+            for gpu_type in known
+            if gpu_type.partition("@")[0].casefold() == named.casefold()
+        ]
+        if not types:
             raise ValueError(
                 f"no pool has GPUs of a type {quote(named)}{did_you_mean(named, known)}"
                 f" (types: {', '.join(known)})"
             )
-        return found
+        return types
 
     def free_name(self, wanted: str) -> str:
         """Return the name of a new job: the one that is wanted, or with a number behind it."""

@@ -92,16 +92,18 @@ def _read_row(file: str, content: bytes, site: Site, now_s: float) -> NewJob:
     row: Json = {name: table.texts(name)[0] or None for name in table.columns}
     row["submitted_s"] = row.get("submitted_s") or now_s
     row["remaining_work"] = row.get("remaining_work") or row.get("total_work")
-    found = [
+    messages = [
         message
         for column in JOBS.columns
         for _, message in parse(column, [str(row.get(column.name) or "")])[1]
     ]
     if row.get("job_id") in site.job_ids:
-        found.append(f"job_id {quote(row['job_id'])} is there already; give it another name")
+        messages.append(f"job_id {quote(row['job_id'])} is there already; give it another name")
     if row.get("state") not in (None, "queued"):
-        found.append(f"state {quote(row['state'])}: a job that is not there yet is queued")
-    found += [f"{name}: a job that is not there yet has none" for name in STARTED if row.get(name)]
-    if found:
-        raise InvalidInput([Fault(file, line, message) for message in found])
+        messages.append(f"state {quote(row['state'])}: a job that is not there yet is queued")
+    messages += [
+        f"{name}: a job that is not there yet has none" for name in STARTED if row.get(name)
+    ]
+    if messages:
+        raise InvalidInput([Fault(file, line, message) for message in messages])
     return NewJob(row, file, line)

@@ -65,10 +65,10 @@ class _Script:
 
     def count(self, name: str) -> int:
         """Return a number; of a range such as 2-4 the smaller one; 1 without the option."""
-        found = re.fullmatch(r"(\d{1,7})(-\d+)?", self.get(name, "1"))
-        if found is None or not int(found[1]):
+        match = re.fullmatch(r"(\d{1,7})(-\d+)?", self.get(name, "1"))
+        if match is None or not int(match[1]):
             raise self.refuse(name, "write a whole number above 0")
-        return int(found[1])
+        return int(match[1])
 
 
 def read_script(file: str, text: str, site: Site, now_s: float) -> NewJob:
@@ -105,7 +105,9 @@ def read_script(file: str, text: str, site: Site, now_s: float) -> NewJob:
         **columns,
     }
     stated = {"tenant": "account", "remaining_work": "time", "max_gpus": asked}
-    lines = {column: script.lines[one] for column, one in stated.items() if one in script.lines}
+    lines = {
+        column: script.lines[option] for column, option in stated.items() if option in script.lines
+    }
     return NewJob(row, file, 1, lines, tuple(notes))
 
 
@@ -147,7 +149,7 @@ def _read_request(script: _Script) -> tuple[GpuRequest, str]:
                 raise script.refuse(option, "write a number of GPUs, such as 4 or a100:4")
             record[field] = ",".join(f"gpu:{part}" for part in parts)
             asked.append(option)
-    parts = [one for one in script.get("gres").split(",") if re.match(r"gpu\b", one)]
+    parts = [part for part in script.get("gres").split(",") if re.match(r"gpu\b", part)]
     if parts:
         if not all(map(GRES.fullmatch, parts)):
             raise script.refuse("gres", "write GPUs as gpu:4 or gpu:a100:4")

@@ -141,19 +141,19 @@ class KubernetesExecutor(ClusterExecutor):
         if time.monotonic() < self._looked_s + seconds:
             return
         self._nodes = nodes = read_nodes(self._reader.list_kind("Node"))
-        rows = {(one.node, one.resource): one for one in nodes}
-        free = {one.name: one.gpus if one.state == "up" else 0 for one in nodes}
+        rows = {(node.node, node.resource): node for node in nodes}
+        free = {node.name: node.gpus if node.state == "up" else 0 for node in nodes}
         for pod in self._reader.list_kind("Pod"):
             is_own = field(pod, "metadata", "labels", STATE) == self._state
             machine = node_of_pod(pod)
             for resource, n in gpus_of_pod(pod["spec"]).items() if machine else ():
-                found = rows.get((str(machine), resource))
-                if found is not None and is_own == (found.state != "up"):
-                    free[found.name] += n if is_own else -n
+                row = rows.get((str(machine), resource))
+                if row is not None and is_own == (row.state != "up"):
+                    free[row.name] += n if is_own else -n
         self._usable = [
-            NodeStatus(one.name, pool, max(0, free[one.name]), one.state)
+            NodeStatus(node.name, pool, max(0, free[node.name]), node.state)
             for pool, members in group_nodes(nodes, (), {}).nodes.items()
-            for one in members
+            for node in members
         ]
         self._looked_s = time.monotonic()
 
@@ -170,90 +170,93 @@ class KubernetesExecutor(ClusterExecutor):
         path = path_of(RESOURCES[kind], self.settings.namespace, name, **query)
         return self._reader.api.send(Request(method, path, body, content_type))
 
-    def _name(self, one: OpenAllocation) -> str:
-        return object_name(self._state, one.job_id, one.generation)
+    def _name(self, allocation: OpenAllocation) -> str:
+        return object_name(self._state, allocation.job_id, allocation.generation)
 
     def _create(self, order: Order) -> None:
         """Write the order down, but for GPUs of another job: pods of Kubernetes share none."""
-        if any(one.needed for one in order.beside):
+        if any(other.needed for other in order.beside):
             raise NotNow(f'job "{order.job_id}": Kubernetes lets no two jobs share GPUs')
         self.ledger.create(order, {}, base=self._find_base(order))
 
-    def _begin(self, one: OpenAllocation) -> None:
+    def _begin(self, allocation: OpenAllocation) -> None:
         """Make the Job; if the cluster does not answer, it is made at the next look."""
-        if not one.has(SEEN, REFUSED, STOP, self.ending):
-            self._make(one)
+        if not allocation.has(SEEN, REFUSED, STOP, self.ending):
+            self._make(allocation)
 
-    def _begin_to_stop(self, one: OpenAllocation) -> None:
-        seen = one.read(SEEN)
-        if seen is not None and self._read_ending(one) is None:
-            self._delete(self._name(one), seen["uid"])
+    def _begin_to_stop(self, allocation: OpenAllocation) -> None:
+        seen = allocation.read(SEEN)
+        if seen is not None and self._read_ending(allocation) is None:
+            self._delete(self._name(allocation), seen["uid"])
 
-    def _make(self, one: OpenAllocation) -> Verdict:
+    def _make(self, allocation: OpenAllocation) -> Verdict:
         """Ask for the Job of an allocation, and believe only what the answer says."""
-        order = _restore_order(one.order)
+        order = _restore_order(allocation.order)
         try:
             self._look_if_older(NAMES_S)
             members = group_nodes(self._nodes, (), {}).nodes.get(order.pool, [])
             named = {part.node for part in order.nodes}
             hostnames = [row.hostname for row in self._nodes if row.name in named]
             job = build_job(order, self._state, self.settings, members, hostnames, self.grace_s)
-            found = self._send("PATCH", "Job", name_of(job), job, APPLY, fieldManager=MANAGER)
-            if field(found, "metadata", "name") != name_of(job) or not uid_of(found):
+            answer = self._send("PATCH", "Job", name_of(job), job, APPLY, fieldManager=MANAGER)
+            if field(answer, "metadata", "name") != name_of(job) or not uid_of(answer):
                 raise ClusterUnreachable("the answer is not the Job")
         except Refused as refused:
             if refused.status in FOR_GOOD:
-                one.write(REFUSED, {"detail": str(refused)})
+                allocation.write(REFUSED, {"detail": str(refused)})
             return Verdict(Phase.RUNNING, 0.0, f"the cluster did not take its Job yet: {refused}")
         except ClusterUnreachable as error:
             return Verdict(Phase.RUNNING, 0.0, f"the cluster did not answer yet: {error}")
-        if changed := difference(job, found):
-            one.write(REFUSED, {"detail": changed})
+        if changed := difference(job, answer):
+            allocation.write(REFUSED, {"detail": changed})
         else:
-            one.write(SEEN, {"uid": uid_of(found)})
+            allocation.write(SEEN, {"uid": uid_of(answer)})
         return Verdict(Phase.RUNNING)
 
     def _observe_all(self) -> Sequence[Observation | None]:
         """Ask for all Jobs and pods, and make the cluster as the folder says."""
         with self.ledger.hold_lock():
             query = {"labelSelector": f"{STATE}={self._state}"}
-            self._jobs = {name_of(one): one for one in self._reader.list_kind("Job", **query)}
+            self._jobs = {name_of(job): job for job in self._reader.list_kind("Job", **query)}
             self._pods = {}
             for pod in self._reader.list_kind("Pod", **query):
-                names = [str(one["name"]) for one in owners_of(pod) if one.get("kind") == "Job"]
+                names = [
+                    str(owner["name"]) for owner in owners_of(pod) if owner.get("kind") == "Job"
+                ]
                 self._pods.setdefault((names or [""])[0], []).append(pod)
             self._asking_until = time.monotonic() + ASKING_S
             seen = super()._observe_all()
-            mine = {self._name(one) for one in self.ledger.known()}
+            open_names = {self._name(allocation) for allocation in self.ledger.known()}
             # what is left of allocations whose ends were acknowledged
-            for name in sorted((self._jobs.keys() | self._pods.keys()) - mine):
+            for name in sorted((self._jobs.keys() | self._pods.keys()) - open_names):
                 for pod in self._pods.get(name, []):
                     self._release(pod)
                 if name in self._jobs:
                     self._remove(self._jobs[name])
             return seen
 
-    def _observe_allocation(self, one: OpenAllocation) -> Observation:
-        job, pods = self._jobs.get(self._name(one)), self._pods.get(self._name(one), [])
-        end = self._read_ending(one)
+    def _observe_allocation(self, allocation: OpenAllocation) -> Observation:
+        name = self._name(allocation)
+        job, pods = self._jobs.get(name), self._pods.get(name, [])
+        end = self._read_ending(allocation)
         if end is None:
-            end = self._observe_open(one, job, pods)
+            end = self._observe_open(allocation, job, pods)
             if end["phase"] in ENDED:
-                one.write(self.ending, end)
-        elif job and judge(_restore_order(one.order), True, job, pods).phase not in ENDED:
+                allocation.write(self.ending, end)
+        elif job and judge(_restore_order(allocation.order), True, job, pods).phase not in ENDED:
             self._remove(job)
-        return observe_ending(one, end)
+        return observe_ending(allocation, end)
 
     def _observe_open(
-        self, one: OpenAllocation, job: Object | None, pods: Sequence[Object]
+        self, allocation: OpenAllocation, job: Object | None, pods: Sequence[Object]
     ) -> Json:
         """Return what is known of an allocation without a recorded end, as the file of one."""
-        verdict = self._judge_allocation(one, job, pods)
+        verdict = self._judge_allocation(allocation, job, pods)
         heard = HeardReport()
         if pods:
-            heard = self._read_report(one, pods, is_over=verdict.phase in ENDED)
+            heard = self._read_report(allocation, pods, is_over=verdict.phase in ENDED)
         safe = max(verdict.work, heard.report.safe)
-        remaining, base = float(one.order["remaining_work"]), one.order["base"]
+        remaining, base = float(allocation.order["remaining_work"]), allocation.order["base"]
         work = max(0.0, safe - base) if base is not None else 0.0
         return {
             "phase": verdict.phase,
@@ -265,23 +268,23 @@ class KubernetesExecutor(ClusterExecutor):
         }
 
     def _judge_allocation(
-        self, one: OpenAllocation, job: Object | None, pods: Sequence[Object]
+        self, allocation: OpenAllocation, job: Object | None, pods: Sequence[Object]
     ) -> Verdict:
         """Return what became of an allocation, and send what is missing for it."""
-        order = _restore_order(one.order)
-        is_stopping = one.has(STOP)
-        base = float(one.order["base"] or 0.0)
-        refused = one.read(REFUSED)
-        seen = one.read(SEEN)
+        order = _restore_order(allocation.order)
+        is_stopping = allocation.has(STOP)
+        base = float(allocation.order["base"] or 0.0)
+        refused = allocation.read(REFUSED)
+        seen = allocation.read(SEEN)
         if job is not None and seen is None and refused is None:
             # the answer to the request was lost, and its effect was not
             seen = {"uid": uid_of(job)}
-            one.write(SEEN, seen)
+            allocation.write(SEEN, seen)
         if job is not None and seen is not None and uid_of(job) != seen["uid"]:
             other, job = uid_of(job), None
-            pods = [pod for pod in pods if all(one["uid"] != other for one in owners_of(pod))]
+            pods = [pod for pod in pods if all(owner["uid"] != other for owner in owners_of(pod))]
         if seen is None and refused is None:
-            return Verdict(Phase.STOPPED) if is_stopping else self._make(one)
+            return Verdict(Phase.STOPPED) if is_stopping else self._make(allocation)
         verdict = judge(order, is_stopping or refused is not None, job, pods, base)
         is_over = verdict.phase in ENDED
         if job is not None and (refused is not None or (is_stopping and not is_over)):
@@ -292,28 +295,28 @@ class KubernetesExecutor(ClusterExecutor):
         return Verdict(phase if is_over else Phase.RUNNING, 0.0, str(refused["detail"]))
 
     def _read_report(
-        self, one: OpenAllocation, pods: Sequence[Object], *, is_over: bool
+        self, allocation: OpenAllocation, pods: Sequence[Object], *, is_over: bool
     ) -> HeardReport:
         """Return what an allocation reports; what was read just now still counts."""
-        heard = self._reports.get(one.folder.name, HeardReport())
+        heard = self._reports.get(allocation.folder.name, HeardReport())
         before, now_s = heard.report, time.monotonic()
         is_due = is_over or before.safe == 0.0 or now_s > heard.read_s + REPORT_S
         if is_due and now_s < self._asking_until:
             try:
-                new = self._ask(one, pods, is_over)
+                new = self._ask(allocation, pods, is_over)
                 safe, fields = max(before.safe, new.safe), new.fields or before.fields
                 heard = HeardReport(now_s, Report(new.done, safe, fields))
             except Refused as refused:
                 fault = f"its progress is not known: {refused}"
                 heard = HeardReport(now_s, before, fault)
-            self._reports[one.folder.name] = heard
+            self._reports[allocation.folder.name] = heard
         return heard
 
-    def _ask(self, one: OpenAllocation, pods: Sequence[Object], is_over: bool) -> Report:
+    def _ask(self, allocation: OpenAllocation, pods: Sequence[Object], is_over: bool) -> Report:
         """Return what the first pod tells, no work if it tells nothing."""
         first = min((p for p in pods if is_over or is_running(p)), key=name_of, default=None)
         try:
-            source = read_source(one.order["environment"])
+            source = read_source(allocation.order["environment"])
         except UsageError:
             source = None  # such a job could not be submitted
         if first is None or (is_over and not isinstance(source, LogPattern)):
@@ -323,8 +326,8 @@ class KubernetesExecutor(ClusterExecutor):
         progress = ask_pod(self._reader.api, first, source, CONTAINER)
         return NOTHING if progress is None else Report(*progress)
 
-    def _clear(self, one: OpenAllocation) -> None:
-        self._reports.pop(one.folder.name, None)
+    def _clear(self, allocation: OpenAllocation) -> None:
+        self._reports.pop(allocation.folder.name, None)
 
     def _remove(self, job: Object) -> None:
         """Delete a Job that is not being deleted yet."""
@@ -349,7 +352,7 @@ class KubernetesExecutor(ClusterExecutor):
         """Take the finalizer of a pod away, unless the pod has changed since it was read."""
         before = field(pod, "metadata", "finalizers") or ()
         if FINALIZER in before:
-            left = [one for one in before if one != FINALIZER]
+            left = [finalizer for finalizer in before if finalizer != FINALIZER]
             metadata = {"finalizers": left, "resourceVersion": pod["metadata"]["resourceVersion"]}
             with suppress(*self.unreachable):
                 self._send("PATCH", "Pod", name_of(pod), {"metadata": metadata}, MERGE)
@@ -357,6 +360,6 @@ class KubernetesExecutor(ClusterExecutor):
 
 def _restore_order(order: Object) -> Order:
     """Return the order that a folder holds, as far as a Job needs it."""
-    values = {one.name: order[one.name] for one in fields(Order)}
-    nodes = tuple(NodePart(**one) for one in order["nodes"])
+    values = {attribute.name: order[attribute.name] for attribute in fields(Order)}
+    nodes = tuple(NodePart(**part) for part in order["nodes"])
     return Order(**{**values, "command": tuple(order["command"]), "beside": (), "nodes": nodes})

@@ -54,17 +54,17 @@ def judge(
     base : float
         Work of the job that was safe before.
     """
-    alive = [one for one in pods if not is_over(one)]
+    alive = [pod for pod in pods if not is_over(pod)]
     # the last words of its pods
-    said = (parse(str(one.get("message", ""))) for pod in pods for one in _containers(pod))
-    work = max((report.safe for report in said if report), default=0.0)
+    reports = (parse(str(ended.get("message", ""))) for pod in pods for ended in _containers(pod))
+    work = max((report.safe for report in reports if report), default=0.0)
     if alive:
         return Verdict(Phase.RUNNING, work, _where(order, alive))
     has_ended = job is not None and (is_true(job, "Complete") or is_true(job, "Failed"))
     is_leaving = job is None or field(job, "metadata", "deletionTimestamp") is not None
     if job is not None and not has_ended and not is_leaving:
         return Verdict(Phase.RUNNING, work, "its pods are not there yet")
-    has_succeeded = bool(pods) and all(field(one, "status", "phase") == "Succeeded" for one in pods)
+    has_succeeded = bool(pods) and all(field(pod, "status", "phase") == "Succeeded" for pod in pods)
     has_done_all = work >= base + order.remaining_work
     if job is not None and is_true(job, "Complete"):
         return Verdict(Phase.FINISHED, max(work, base + order.remaining_work), "")
@@ -74,15 +74,15 @@ def judge(
         return Verdict(Phase.STOPPED, work, "")
     detail = _why(job, pods)
     was_taken = any(
-        field(one, "status", "reason") in LOST_REASONS or is_true(one, "DisruptionTarget")
-        for one in pods
+        field(pod, "status", "reason") in LOST_REASONS or is_true(pod, "DisruptionTarget")
+        for pod in pods
     )
     if was_taken or not has_ended:
         return Verdict(Phase.LOST, work, detail or "its Job was deleted, and not by the allocator")
     return Verdict(Phase.FAILED, work, detail)
 
 
-def difference(wanted: Object, found: Object) -> str:
+def difference(wanted: Object, answer: Object) -> str:
     """Return how a Job differs from what was asked for, "" if its GPUs are as asked."""
 
     def gpus(job: Object) -> dict[str, int]:
@@ -90,7 +90,7 @@ def difference(wanted: Object, found: Object) -> str:
         each = gpus_of_pod(field(job, "spec", "template", "spec"))
         return {name: pods * n for name, n in each.items()}
 
-    asked, got = gpus(wanted), gpus(found)
+    asked, got = gpus(wanted), gpus(answer)
     return "" if asked == got else f"asked for {asked}, and the cluster made it {got}"
 
 
@@ -104,25 +104,25 @@ def _containers(pod: Object) -> Iterable[Object]:
 
 def _where(order: Order, alive: Sequence[Object]) -> str:
     """Return where the pods are, if that is not what the plan said."""
-    waiting = [one for one in alive if not field(one, "spec", "nodeName")]
+    waiting = [pod for pod in alive if not field(pod, "spec", "nodeName")]
     if waiting:
         scheduled = conditions(waiting[0]).get("PodScheduled", {})
         return f"{len(waiting)} of its pods wait: {scheduled.get('message', 'not scheduled yet')}"
-    found = {str(field(one, "spec", "nodeName")) for one in alive}
-    planned = {one.node.partition("/")[0] for one in order.nodes}
-    if planned and found - planned:
-        return f"runs on {', '.join(sorted(found))}, not on {', '.join(sorted(planned))}"
+    machines = {str(field(pod, "spec", "nodeName")) for pod in alive}
+    planned = {part.node.partition("/")[0] for part in order.nodes}
+    if planned and machines - planned:
+        return f"runs on {', '.join(sorted(machines))}, not on {', '.join(sorted(planned))}"
     return ""
 
 
 def _why(job: Object | None, pods: Sequence[Object]) -> str:
-    for one in pods:
-        said = field(one, "status", "message") or field(one, "status", "reason")
+    for pod in pods:
+        message = field(pod, "status", "message") or field(pod, "status", "reason")
         codes = [
             f"{ended.get('reason', 'Error')}, exit code {ended.get('exitCode')}"
-            for ended in _containers(one)
+            for ended in _containers(pod)
             if ended.get("exitCode")
         ]
-        if said or codes:
-            return f"{name_of(one)}: {said or codes[0]}"[:FULL_MESSAGE]
+        if message or codes:
+            return f"{name_of(pod)}: {message or codes[0]}"[:FULL_MESSAGE]
     return str(conditions(job or {}).get("Failed", {}).get("message", ""))[:FULL_MESSAGE]

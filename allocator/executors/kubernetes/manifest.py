@@ -51,7 +51,7 @@ def shape_of(order: Order, largest: int) -> tuple[int, int]:
     >>> shape_of(Order("a", 1, 1, "p", 12, "A", 1.0, nodes=nodes), 8)
     (2, 6)
     """
-    parts = [one.gpus for one in order.nodes]
+    parts = [part.gpus for part in order.nodes]
     if not parts:
         largest = max(1, largest)
         parts = [largest] * (order.gpus // largest) + [order.gpus % largest]
@@ -96,7 +96,7 @@ def build_job(
     grace_s : float
         Seconds for a checkpoint.
     """
-    pods, gpus = shape_of(order, max((one.gpus for one in members), default=order.gpus))
+    pods, gpus = shape_of(order, max((node.gpus for node in members), default=order.gpus))
     name = object_name(state, order.job_id, order.generation)
     labels = {STATE: state, GENERATION: str(order.generation)}
     environment = {
@@ -143,7 +143,7 @@ def build_job(
         "containers": [container, *settings.pod.get("containers", ())],
         "initContainers": [*settings.pod.get("initContainers", ()), sidecar],
         "volumes": [{"name": SIDECAR, "emptyDir": {}}, *settings.pod.get("volumes", ())],
-        **pinned_affinity(settings.pod, hostnames or [one.hostname for one in members]),
+        **pinned_affinity(settings.pod, hostnames or [node.hostname for node in members]),
     }
     return {
         "apiVersion": "batch/v1",

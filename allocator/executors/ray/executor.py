@@ -90,19 +90,19 @@ class RayExecutor(BatchExecutor):
         with self._say_not_now():
             self._read_nodes_if_old()
         held = self._count_held()
-        found = []
+        statuses = []
         for node in self._nodes:
             usable = max(0, node.gpus - math.ceil(self._taken[node.name]))
             gpus = usable if node.state == "up" else held[node.name]
-            found.append(NodeStatus(node.name, node.pool, gpus, node.state))
-        return found
+            statuses.append(NodeStatus(node.name, node.pool, gpus, node.state))
+        return statuses
 
-    def _count_held(self, without: Path | None = None) -> Counter[str]:
+    def _count_held(self, own: Path | None = None) -> Counter[str]:
         """Return the GPUs of each node that allocations have been given and not given back."""
         held = Counter[str]()
-        for one in self.ledger.known():
-            if one.folder != without and one.has(ATTEMPT) and not one.has(EXIT):
-                for node, gpus in one.asked:
+        for allocation in self.ledger.known():
+            if allocation.folder != own and allocation.has(ATTEMPT) and not allocation.has(EXIT):
+                for node, gpus in allocation.asked:
                     held[node] += gpus
         return held
 
@@ -115,8 +115,8 @@ class RayExecutor(BatchExecutor):
         self._looked_s = time.monotonic()
 
     def _read_jobs(self, records: Sequence[Record]) -> None:
-        found = (_parse_job(one) for one in records if one.get("submission_id"))
-        self._jobs = {one.job_id: [one] for one in found if one.job_id.endswith(self._suffix)}
+        jobs = (_parse_job(record) for record in records if record.get("submission_id"))
+        self._jobs = {job.job_id: [job] for job in jobs if job.job_id.endswith(self._suffix)}
         self._refused = find_refused_nodes(records)
 
     def _read_nodes_if_old(self) -> None:
@@ -130,22 +130,22 @@ class RayExecutor(BatchExecutor):
         lists = (self._api.list_records(kind) for kind in ("placement_groups", "tasks"))
         holdings = list(read_holdings(actors, *lists))
         # jobs of this state that were ended before they started still get their GPUs for a moment
-        holdings += [one for one in read_waiting(actors) if self._find_owner(one)]
+        holdings += [holding for holding in read_waiting(actors) if self._find_owner(holding)]
         names = {node.node_id: node.name for node in nodes}
-        open_names = {self._name_batch_job(one) for one in self.ledger.known()}
+        open_names = {self._name_batch_job(allocation) for allocation in self.ledger.known()}
         self._taken = Counter()
         self._leaving = Counter()
-        for one in holdings:
-            owner = self._find_owner(one)
-            if one.node_id in names and owner not in open_names:
+        for holding in holdings:
+            owner = self._find_owner(holding)
+            if holding.node_id in names and owner not in open_names:
                 counts: Json = self._leaving if owner else self._taken
-                counts[names[one.node_id]] += one.gpus
+                counts[names[holding.node_id]] += holding.gpus
         self._nodes = nodes
         self._nodes_read_s = time.monotonic()
 
-    def _find_owner(self, one: Holding) -> str:
+    def _find_owner(self, holding: Holding) -> str:
         """Return the name of the batch job of this state that holds it; "" for others."""
-        owner = one.submission_id or one.group
+        owner = holding.submission_id or holding.group
         return owner if owner.endswith(self._suffix) else ""
 
     # ---- starting
@@ -156,16 +156,16 @@ class RayExecutor(BatchExecutor):
 
     def _choose_nodes(self, order: Order) -> list[tuple[str, int]]:
         self._read_nodes_if_old()
-        mine = [node for node in self._nodes if node.pool == order.pool]
-        if order.gpus > sum(node.gpus for node in mine):
+        nodes = [node for node in self._nodes if node.pool == order.pool]
+        if order.gpus > sum(node.gpus for node in nodes):
             raise UsageError(f'pool "{order.pool}" of Ray has no {order.gpus} GPUs')
-        free = {node.name: self._count_free(node) for node in mine if node.state == "up"}
+        free = {node.name: self._count_free(node) for node in nodes if node.state == "up"}
         whole = [(gpus, name) for name, gpus in free.items() if gpus >= order.gpus]
         if whole:
             return [(min(whole)[1], order.gpus)]
         left = order.gpus
         shape = []
-        for name, gpus in sorted(free.items(), key=lambda one: one[::-1], reverse=True):
+        for name, gpus in sorted(free.items(), key=lambda pair: pair[::-1], reverse=True):
             if take := min(left, gpus):
                 shape.append((name, take))
                 left -= take
@@ -173,23 +173,23 @@ class RayExecutor(BatchExecutor):
             raise NotNow(f'job "{order.job_id}": {left} of {order.gpus} GPUs are not free yet')
         return shape
 
-    def _count_free(self, node: RayNode, without: Path | None = None) -> int:
-        """Return the GPUs of a node that nobody holds, or only the allocation `without`."""
+    def _count_free(self, node: RayNode, own: Path | None = None) -> int:
+        """Return the GPUs of a node that nobody holds, or only the allocation `own`."""
         held = math.ceil(self._taken[node.name] + self._leaving[node.name])
-        return max(0, node.gpus - held - self._count_held(without)[node.name])
+        return max(0, node.gpus - held - self._count_held(own)[node.name])
 
-    def _begin(self, one: OpenAllocation) -> None:
+    def _begin(self, allocation: OpenAllocation) -> None:
         """Submit the job of an allocation if that was not done and its GPUs are free.
 
         Whatever Ray answers, it is asked whether it has the job. Raises ClusterUnreachable.
         """
-        if not is_to_be_submitted(one):
+        if not is_to_be_submitted(allocation):
             return
-        name = self._name_batch_job(one)
-        if one.has(ATTEMPT) and self._api.has_job(name):
-            one.write(SUBMITTED, {})
+        name = self._name_batch_job(allocation)
+        if allocation.has(ATTEMPT) and self._api.has_job(name):
+            allocation.write(SUBMITTED, {})
             return
-        request = self._build_request(one)
+        request = self._build_request(allocation)
         if request is None:
             return
         try:
@@ -197,39 +197,39 @@ class RayExecutor(BatchExecutor):
         except RayRefused as refused:
             if not self._api.has_job(name):
                 if refused.status == 400:
-                    one.end("failed", f"Ray refuses it: {refused}")
+                    allocation.end("failed", f"Ray refuses it: {refused}")
                     return
                 raise
-        one.write(SUBMITTED, {})
+        allocation.write(SUBMITTED, {})
 
-    def _build_request(self, one: OpenAllocation) -> Json | None:
+    def _build_request(self, allocation: OpenAllocation) -> Json | None:
         """Return the request that submits a job; None while its GPUs are not free."""
-        if one.order["holder"] is not None:
-            if not self._is_partner_ready(one):
+        if allocation.order["holder"] is not None:
+            if not self._is_partner_ready(allocation):
                 return None
             asked = []
-            ids = self._partner_of(one).read(ATTEMPT) or {"node_ids": [""]}
+            ids = self._partner_of(allocation).read(ATTEMPT) or {"node_ids": [""]}
             node_ids = ids["node_ids"]
         else:
             self._read_nodes_if_old()
-            asked = one.asked
+            asked = allocation.asked
             by_name = {node.name: node for node in self._nodes if node.state == "up"}
             if not all(
-                node in by_name and self._count_free(by_name[node], one.folder) >= gpus
+                node in by_name and self._count_free(by_name[node], allocation.folder) >= gpus
                 for node, gpus in asked
             ):
                 return None
             node_ids = [by_name[node].node_id for node, _ in asked]
-        one.write(ATTEMPT, {"node_ids": node_ids})
-        options = read_options(one.order["environment"])
-        command = build_command("ray.ray_job", one.folder)
-        has_group = len(asked) > 1 or is_own_workers(one.order["environment"])
-        about = {"allocator_job": one.job_id, OWNED: str(one.generation)}
+        allocation.write(ATTEMPT, {"node_ids": node_ids})
+        options = read_options(allocation.order["environment"])
+        command = build_command("ray.ray_job", allocation.folder)
+        has_group = len(asked) > 1 or is_own_workers(allocation.order["environment"])
+        about = {"allocator_job": allocation.job_id, OWNED: str(allocation.generation)}
         return {
             "entrypoint_num_cpus": 0,
             **options,
             "entrypoint": f"cd {shlex.quote(str(PACKAGES))} && exec {command}",
-            "submission_id": self._name_batch_job(one),
+            "submission_id": self._name_batch_job(allocation),
             "entrypoint_num_gpus": 0 if has_group or not asked else asked[0][1],
             "entrypoint_label_selector": {NODE_ID: node_ids[0]},
             "metadata": about if options else {**about, PINNED_TO: node_ids[0]},
@@ -243,28 +243,28 @@ class RayExecutor(BatchExecutor):
     # ----------------------------------------------------------------------------------------------
 
     def _observe_started(
-        self, one: OpenAllocation, who: Record, jobs: Sequence[BatchJob]
+        self, allocation: OpenAllocation, who: Record, jobs: Sequence[BatchJob]
     ) -> Json | None:
         """Return the end of an allocation whose supervisor has started; None: it goes on."""
-        has_heartbeat = self._has_heartbeat(one)
+        has_heartbeat = self._has_heartbeat(allocation)
         if any(job.is_live for job in jobs):
-            asked = (one.read(ATTEMPT) or {"node_ids": []})["node_ids"][:1]
+            asked = (allocation.read(ATTEMPT) or {"node_ids": []})["node_ids"][:1]
             if asked and jobs[0].nodes[0] not in ("", asked[0]):
-                one.write(REVOKED, {"why": "Ray put it on another node"})
-            if one.age_s(STOP) > self.grace_s + KILL_S:
+                allocation.write(REVOKED, {"why": "Ray put it on another node"})
+            if allocation.age_s(STOP) > self.grace_s + KILL_S:
                 self._to_cancel.append(jobs[0].job_id)
             return None
         if has_heartbeat or any(job.is_waiting for job in jobs):
             return None  # its supervisor is ending it, or has started since Ray was asked
         words = ", ".join(f"{job.state} {job.comment}".strip() for job in jobs)
-        return one.end("lost", f"Ray says: {words or 'no such job'}")
+        return allocation.end("lost", f"Ray says: {words or 'no such job'}")
 
-    def _give_up(self, one: OpenAllocation, jobs: Sequence[BatchJob]) -> Json | None:
+    def _give_up(self, allocation: OpenAllocation, jobs: Sequence[BatchJob]) -> Json | None:
         self._to_cancel += [job.job_id for job in jobs if job.is_live]
-        patience_s = self._start_patience_s(one)
-        return one.end("lost", f"Ray did not start it in {patience_s:g} s")
+        patience_s = self._start_patience_s(allocation)
+        return allocation.end("lost", f"Ray did not start it in {patience_s:g} s")
 
-    def _judge_unstarted(self, one: OpenAllocation, job: BatchJob) -> tuple[str, str]:
+    def _judge_unstarted(self, allocation: OpenAllocation, job: BatchJob) -> tuple[str, str]:
         if job.state == "SUCCEEDED":
             return "failed", "its node does not see the folder of the state"
         phase = "failed" if job.reason in FAULTS else "lost"

@@ -76,11 +76,11 @@ class RaySupervisor(BatchSupervisor):
 
     def _find_user_of_gpus(self) -> str:
         """Return an allocation that uses one of the GPUs, though Ray gave them away; "" if none."""
-        mine = set(_split(self.identity["indices"]))
+        indices = set(_split(self.identity["indices"]))
         for place in self.folder.parent.iterdir():
             other = read_json(place / SUPERVISOR) or {}
             is_other = place != self.folder and other.get("node") == self.identity["node"]
-            if is_other and mine & set(_split(other["indices"])):
+            if is_other and indices & set(_split(other["indices"])):
                 began = (read_json(self.folder / SUPERVISOR) or {}).get("at_s", 0.0)
                 if other["at_s"] <= began and not (place / EXIT).exists():
                     return place.name

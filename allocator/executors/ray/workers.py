@@ -33,11 +33,11 @@ def read_options(environment: Mapping[str, str]) -> Json:
     >>> read_options({"ALLOCATOR_RAY": '{"entrypoint_num_cpus": 4, "own_workers": true}'})
     {'entrypoint_num_cpus': 4}
     """
-    found = _parse(environment)
-    unknown = sorted(found.keys() - {*FIELDS, WORKERS})
+    options = _parse(environment)
+    unknown = sorted(options.keys() - {*FIELDS, WORKERS})
     if unknown:
         raise UsageError(f'{OPTIONS} has no "{unknown[0]}"; there are {", ".join(FIELDS)}')
-    return {name: value for name, value in found.items() if name != WORKERS}
+    return {name: value for name, value in options.items() if name != WORKERS}
 
 
 def is_own_workers(environment: Mapping[str, str]) -> bool:
@@ -48,12 +48,12 @@ def is_own_workers(environment: Mapping[str, str]) -> bool:
 def _parse(environment: Mapping[str, str]) -> Json:
     text = environment.get(OPTIONS, "{}")
     try:
-        found = json.loads(text)
+        options = json.loads(text)
     except ValueError as error:
         raise UsageError(f"{OPTIONS} is no JSON: {error}") from error
-    if not isinstance(found, dict):
+    if not isinstance(options, dict):
         raise UsageError(f"{OPTIONS} is no JSON object")
-    return found
+    return options
 
 
 GROUP = "ALLOCATOR_PLACEMENT_GROUP"  # environment variable with the name of the group

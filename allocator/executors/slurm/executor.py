@@ -79,9 +79,9 @@ class SlurmExecutor(BatchExecutor):
         self._held = Counter[str]()  # GPUs of each node that jobs of this state hold
         self._users_jobs = UsersJobs(self._suffix[1:], self.patience_s)
 
-    def _may_have_begun(self, one: OpenAllocation) -> bool:
+    def _may_have_begun(self, allocation: OpenAllocation) -> bool:
         """Return whether Slurm may have its job; the next looks cancel it, or have it requeued."""
-        return one.has(ATTEMPT, RELEASED)
+        return allocation.has(ATTEMPT, RELEASED)
 
     def list_cluster_jobs(self) -> Sequence[ClusterJob]:
         """Return the jobs of users that are held for this state."""
@@ -106,29 +106,37 @@ class SlurmExecutor(BatchExecutor):
         """Start and stop the jobs of users as their allocations say, and record their ends."""
         with self.ledger.hold_lock():
             alive = self._list_users_allocations()
-            for one in alive:
-                end = self._users_jobs.observe(one, partial(self._are_nodes_ready, one))
+            for allocation in alive:
+                end = self._users_jobs.observe(
+                    allocation, partial(self._are_nodes_ready, allocation)
+                )
                 if end is not None:
-                    one.end(*end)
+                    allocation.end(*end)
             self._users_jobs.carry_out(alive)
 
     def _list_users_allocations(self) -> list[OpenAllocation]:
         """Return the allocations of users' jobs that have not ended."""
-        return [one for one in self.ledger.known() if _is_users_job(one) and not one.has(EXIT)]
+        return [
+            allocation
+            for allocation in self.ledger.known()
+            if _is_users_job(allocation) and not allocation.has(EXIT)
+        ]
 
     def observe_nodes(self) -> Sequence[NodeStatus]:
         """Return every node, once for each of its partitions, without the GPUs of others."""
         self._look_if_old()
-        found = []
+        statuses = []
         for node in self._nodes:
-            usable = mine = self._held[node.name]
+            usable = held = self._held[node.name]
             if node.is_available:
-                usable = node.gpus - max(0, node.used - mine)
+                usable = node.gpus - max(0, node.used - held)
             _, begin_s, end_s = self._reserved.get(node.name, NO_RESERVATION)
             # jobs that are done a minute before are done within a time limit in whole minutes
             times = begin_s - MINUTE_S, end_s
-            found.append(NodeStatus(node.name, node.partition, round(usable), node.service, *times))
-        return found
+            statuses.append(
+                NodeStatus(node.name, node.partition, round(usable), node.service, *times)
+            )
+        return statuses
 
     def _look(self) -> None:
         """Ask Slurm for its nodes and the batch jobs of this state."""
@@ -136,16 +144,16 @@ class SlurmExecutor(BatchExecutor):
         nodes = commands.list_nodes()
         self._users_jobs.look()
         self._reserved = reserved_nodes(commands.list_reservations(), time.time())
-        jobs = [one for one in commands.list_batch_jobs() if one.name.endswith(self._suffix)]
-        were_live = {one.name for ones in self._jobs.values() for one in ones if one.is_live}
+        jobs = [job for job in commands.list_batch_jobs() if job.name.endswith(self._suffix)]
+        were_live = {job.name for group in self._jobs.values() for job in group if job.is_live}
         self._jobs = {}
         self._held = Counter()
         for job in jobs:
             self._jobs.setdefault(job.name, []).append(job)
             if job.is_live or job.name in were_live:
                 self._held.update(_count_held(job))
-        for one in self._list_users_allocations():
-            self._held.update(self._users_jobs.count_held(one))
+        for allocation in self._list_users_allocations():
+            self._held.update(self._users_jobs.count_held(allocation))
         self._nodes = nodes
         self._looked_s = time.monotonic()
 
@@ -166,38 +174,40 @@ class SlurmExecutor(BatchExecutor):
             " number on each"
         )
 
-    def _begin(self, one: OpenAllocation) -> None:
+    def _begin(self, allocation: OpenAllocation) -> None:
         """Submit the batch job of an allocation if that was not done. Raises SlurmUnreachable.
 
         After a call of sbatch whose answer was lost, Slurm is asked for a job of this name first.
         """
-        if not is_to_be_submitted(one) or _is_users_job(one):
+        if not is_to_be_submitted(allocation) or _is_users_job(allocation):
             return
-        is_shared = one.order["holder"] is not None
-        if not (self._is_partner_ready(one) if is_shared else self._are_nodes_ready(one)):
+        is_shared = allocation.order["holder"] is not None
+        if not (
+            self._is_partner_ready(allocation) if is_shared else self._are_nodes_ready(allocation)
+        ):
             return
-        if one.has(ATTEMPT):
+        if allocation.has(ATTEMPT):
             self._look()
-        mine = self._jobs.get(self._name_batch_job(one))
-        if mine:
-            one.write(SUBMITTED, {"slurm_job_id": mine[0].job_id})
+        jobs = self._jobs.get(self._name_batch_job(allocation))
+        if jobs:
+            allocation.write(SUBMITTED, {"slurm_job_id": jobs[0].job_id})
             return
-        (one.folder / ATTEMPT).touch()
-        options, variables = self._build_options(one)
-        script = f"#!/bin/sh\nexec {build_command('slurm.batch_job', one.folder)}\n"
+        (allocation.folder / ATTEMPT).touch()
+        options, variables = self._build_options(allocation)
+        script = f"#!/bin/sh\nexec {build_command('slurm.batch_job', allocation.folder)}\n"
         try:
             job_id = commands.submit(options, script, **variables)
         except SlurmRefused as error:
-            one.end("failed", str(error))
+            allocation.end("failed", str(error))
             return
-        one.write(SUBMITTED, {"slurm_job_id": job_id})
+        allocation.write(SUBMITTED, {"slurm_job_id": job_id})
 
-    def _build_options(self, one: OpenAllocation) -> tuple[list[str], dict[str, str]]:
+    def _build_options(self, allocation: OpenAllocation) -> tuple[list[str], dict[str, str]]:
         """Return the options of sbatch, and variables of its environment.
 
         Options of the job's owner come first, so that they cannot change what the order says.
         """
-        asked = one.asked
+        asked = allocation.asked
         sizes = {gpus for _, gpus in asked}
         held = sum(gpus for _, gpus in asked)
         unequal = "".join(f" {node}:{gpus}" for node, gpus in asked if len(sizes) > 1)
@@ -206,22 +216,22 @@ class SlurmExecutor(BatchExecutor):
         left_s = min(begin, default=math.inf) - time.time()
         options = [f"--time={int(left_s // 60)}"] if MINUTE_S <= left_s < math.inf else []
         options += [
-            *shlex.split(one.order["environment"].get(SBATCH_OPTIONS, "")),
-            f"--job-name={self._name_batch_job(one)}",
+            *shlex.split(allocation.order["environment"].get(SBATCH_OPTIONS, "")),
+            f"--job-name={self._name_batch_job(allocation)}",
             f"--comment=allocator gpus={held}{unequal}",
-            f"--partition={one.order['pool']}",
+            f"--partition={allocation.order['pool']}",
             "--no-requeue",
             "--dependency=singleton",
             f"--chdir={PACKAGES}",
-            f"--output={one.folder / OUTPUT}",
+            f"--output={allocation.folder / OUTPUT}",
             "--open-mode=append",
         ]
         if not asked:
-            partner = self._partner_of(one).read(SUPERVISOR) or {}
+            partner = self._partner_of(allocation).read(SUPERVISOR) or {}
             options += ["--nodes=1", f"--nodelist={partner['node']}"]
             return options, {SHARED_GPUS: partner["indices"]}
         if len(sizes) > 1:
-            path = one.folder / TASK_NODES
+            path = allocation.folder / TASK_NODES
             path.write_text("".join(gpus * f"{node}\n" for node, gpus in asked), encoding="utf-8")
             options += ["--distribution=arbitrary", f"--ntasks={held}", "--gpus-per-task=1"]
             return options, {"SLURM_HOSTFILE": str(path)}
@@ -230,76 +240,76 @@ class SlurmExecutor(BatchExecutor):
             options.append(f"--nodelist={','.join(nodes)}")
         return options, {}
 
-    def _are_nodes_ready(self, one: OpenAllocation) -> bool:
+    def _are_nodes_ready(self, allocation: OpenAllocation) -> bool:
         """Return whether its nodes take jobs.
 
         A slurmctld that has just started does not know its nodes, and would start jobs without
         their GPUs.
         """
         self._look_if_old()
-        pinned = {node for node, _ in one.asked if node}
+        pinned = {node for node, _ in allocation.asked if node}
         return all(
             node.is_available if pinned else node.state != "unknown"
             for node in self._nodes
-            if node.partition == one.order["pool"] and (not pinned or node.name in pinned)
+            if node.partition == allocation.order["pool"] and (not pinned or node.name in pinned)
         )
 
     # ---- observing
     # ----------------------------------------------------------------------------------------------
 
-    def _observe_allocation(self, one: OpenAllocation) -> Observation | None:
-        if not _is_users_job(one):
-            return super()._observe_allocation(one)
-        if (end := one.read_ending()) is not None:
-            return observe_ending(one, end)
-        return self._running_observation(one) if one.has(STARTED) else None
+    def _observe_allocation(self, allocation: OpenAllocation) -> Observation | None:
+        if not _is_users_job(allocation):
+            return super()._observe_allocation(allocation)
+        if (end := allocation.read_ending()) is not None:
+            return observe_ending(allocation, end)
+        return self._running_observation(allocation) if allocation.has(STARTED) else None
 
     def _observe_started(
-        self, one: OpenAllocation, who: Record, jobs: Sequence[BatchJob]
+        self, allocation: OpenAllocation, who: Record, jobs: Sequence[BatchJob]
     ) -> Json | None:
         """Return the end of an allocation whose supervisor has started; None: it goes on."""
-        mine = [job for job in jobs if job.job_id == who["slurm_job_id"]]
-        self._to_cancel += [job.job_id for job in jobs if job.is_waiting and job not in mine]
-        has_heartbeat = self._has_heartbeat(one)
-        if any(job.is_live and set(job.nodes) == set(who["nodes"]) for job in mine):
-            if one.age_s(STOP) > self.grace_s + KILL_S:
+        supervised = [job for job in jobs if job.job_id == who["slurm_job_id"]]
+        self._to_cancel += [job.job_id for job in jobs if job.is_waiting and job not in supervised]
+        has_heartbeat = self._has_heartbeat(allocation)
+        if any(job.is_live and set(job.nodes) == set(who["nodes"]) for job in supervised):
+            if allocation.age_s(STOP) > self.grace_s + KILL_S:
                 self._to_cancel.append(who["slurm_job_id"])
             return None
-        is_new = one.age_s(SUBMITTED) < GONE_S
-        if is_new or (has_heartbeat and any(job.is_waiting for job in mine)):
+        is_new = allocation.age_s(SUBMITTED) < GONE_S
+        if is_new or (has_heartbeat and any(job.is_waiting for job in supervised)):
             return None  # it has started since Slurm was asked
-        words = ", ".join(f"{job.state} {' '.join(job.nodes)}".strip() for job in mine)
+        words = ", ".join(f"{job.state} {' '.join(job.nodes)}".strip() for job in supervised)
         why = f"Slurm says: {words or 'no such job'}"
-        if has_heartbeat or any(job.is_live for job in mine):
-            if not one.has(REVOKED):
-                one.write(REVOKED, {"why": why})
+        if has_heartbeat or any(job.is_live for job in supervised):
+            if not allocation.has(REVOKED):
+                allocation.write(REVOKED, {"why": why})
             return None
-        return one.end("lost", why)
+        return allocation.end("lost", why)
 
-    def _give_up(self, one: OpenAllocation, jobs: Sequence[BatchJob]) -> None:
-        one.write(CANCELLED, {"why": jobs[0].reason})
+    def _give_up(self, allocation: OpenAllocation, jobs: Sequence[BatchJob]) -> None:
+        allocation.write(CANCELLED, {"why": jobs[0].reason})
         self._to_cancel += [job.job_id for job in jobs]
 
-    def _judge_unstarted(self, one: OpenAllocation, job: BatchJob) -> tuple[str, str]:
+    def _judge_unstarted(self, allocation: OpenAllocation, job: BatchJob) -> tuple[str, str]:
         """Return phase and detail of an allocation whose batch job ended without a supervisor."""
-        cancelled = one.read(CANCELLED)
+        cancelled = allocation.read(CANCELLED)
         if cancelled is not None:
-            patience_s = self._start_patience_s(one)
+            patience_s = self._start_patience_s(allocation)
             return "lost", f"Slurm did not start it in {patience_s:g} s: {cancelled['why']}"
-        words = read_last_words(one.folder / OUTPUT)
+        words = read_last_words(allocation.folder / OUTPUT)
         return "failed" if job.state in FAILED else "lost", f"Slurm says {job.state}{words}"
 
 
-def _is_users_job(one: OpenAllocation) -> bool:
+def _is_users_job(allocation: OpenAllocation) -> bool:
     """Return whether the allocation is of a job that its user submitted to Slurm."""
-    return USERS_JOB in one.order["environment"]
+    return USERS_JOB in allocation.order["environment"]
 
 
 def _count_held(job: BatchJob) -> Json:
     """Return the GPUs that a batch job of a state holds on each of its nodes."""
-    found = _COMMENT.fullmatch(job.comment)
-    if found is None:
+    match = _COMMENT.fullmatch(job.comment)
+    if match is None:
         return {}
-    parts = (part.rpartition(":") for part in found[2].split())
+    parts = (part.rpartition(":") for part in match[2].split())
     unequal = {node: int(gpus) for node, _, gpus in parts}
-    return {node: unequal.get(node, int(found[1]) / len(job.nodes)) for node in job.nodes}
+    return {node: unequal.get(node, int(match[1]) / len(job.nodes)) for node in job.nodes}

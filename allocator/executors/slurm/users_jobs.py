@@ -80,8 +80,8 @@ class UsersJobs:
         self._commands: defaultdict[str, list[str]] = defaultdict(list)  # jobs by verb of scontrol
         self._running: list[tuple[OpenAllocation, UsersJob, Record]] = []
         self._were_on = {name: job.nodes for name, job in self.listed.items()}
-        found = commands.list_users_jobs(MARK)
-        self.listed = {name: job for job in found if (name := self._name(job))}
+        jobs = commands.list_users_jobs(MARK)
+        self.listed = {name: job for job in jobs if (name := self._name(job))}
 
     def _name(self, job: UsersJob) -> str:
         """Return the job of the queue that it is, "" if it is of another queue."""
@@ -128,26 +128,28 @@ class UsersJobs:
 
     # ---- allocations
 
-    def observe(self, one: OpenAllocation, are_nodes_ready: Callable[[], bool]) -> End | None:
+    def observe(
+        self, allocation: OpenAllocation, are_nodes_ready: Callable[[], bool]
+    ) -> End | None:
         """Return how an allocation ended; None: it has not. Note the commands that it needs."""
-        job = self.listed.get(one.job_id)
-        released = one.read(RELEASED)
+        job = self.listed.get(allocation.job_id)
+        released = allocation.read(RELEASED)
         if job is None:
-            is_gone = one.age_s(ORDER) > MISSING_S
+            is_gone = allocation.age_s(ORDER) > MISSING_S
             return ("lost", "Slurm does not list it any more") if is_gone else None
         if job.is_over:
-            self._finish(one)
+            self._finish(allocation)
             phase = "finished" if job.state in FINISHED else "failed"
             return "lost" if job.state in LOST else phase, f"Slurm says {job.state}"
         if not job.is_waiting:
-            self._check_run(one, job, released)
+            self._check_run(allocation, job, released)
             return None
         if released is not None and job.restarts > released["restarts"]:
-            return self._judge_requeued(one, job)
-        if one.has(STARTED):
-            return self._judge_forgotten(one, job)
-        is_stopping = one.has(STOP)
-        if is_stopping or one.age_s(RELEASED) > self._patience_s:
+            return self._judge_requeued(allocation, job)
+        if allocation.has(STARTED):
+            return self._judge_forgotten(allocation, job)
+        is_stopping = allocation.has(STOP)
+        if is_stopping or allocation.age_s(RELEASED) > self._patience_s:
             why = f"Slurm did not start it in {self._patience_s:g} s: {job.reason}"
             self._commands["hold"].append(job.job_id)
             return None if job.priority else ("stopped", "") if is_stopping else ("lost", why)
@@ -155,69 +157,71 @@ class UsersJobs:
         if job.priority or has_just_ended:
             return None
         if are_nodes_ready():
-            return self._release(one, job)
-        is_late = one.age_s(ORDER) > self._patience_s
+            return self._release(allocation, job)
+        is_late = allocation.age_s(ORDER) > self._patience_s
         return ("lost", f"its nodes took no jobs for {self._patience_s:g} s") if is_late else None
 
-    def _check_run(self, one: OpenAllocation, job: UsersJob, released: Record | None) -> None:
+    def _check_run(
+        self, allocation: OpenAllocation, job: UsersJob, released: Record | None
+    ) -> None:
         """Requeue a run that is not that of the allocation, or has to stop."""
         if job.state != "RUNNING":
             return
         if released is None or job.restarts != released["restarts"]:
             self._commands["requeuehold"].append(job.job_id)
             return
-        started = one.read(STARTED) or {}
+        started = allocation.read(STARTED) or {}
         why = started.get("why", "")
         if not started:
             gpus = commands.read_allocated_gpus(job.job_id)
-            why = _describe_difference(one.asked, job.nodes, gpus)
-            one.write(STARTED, {"nodes": job.nodes, "why": why})
+            why = _describe_difference(allocation.asked, job.nodes, gpus)
+            allocation.write(STARTED, {"nodes": job.nodes, "why": why})
         elif set(started["nodes"]) != set(job.nodes):
             why = f"it has nodes {' '.join(job.nodes)} now"
-            one.write(STARTED, {**started, "why": why})
+            allocation.write(STARTED, {**started, "why": why})
         if not why:
-            self._running.append((one, job, released))
-        if why or one.has(STOP):
+            self._running.append((allocation, job, released))
+        if why or allocation.has(STOP):
             self._commands["requeuehold"].append(job.job_id)
 
-    def _judge_requeued(self, one: OpenAllocation, job: UsersJob) -> End | None:
+    def _judge_requeued(self, allocation: OpenAllocation, job: UsersJob) -> End | None:
         self._commands["hold"].append(job.job_id)  # so that its user cannot release it
         if job.priority:  # Slurm or its user requeued it, and it may start at any moment
             return None
-        self._finish(one)
-        why = (one.read(STARTED) or {}).get("why", "")
-        if not why and one.has(STOP):
+        self._finish(allocation)
+        why = (allocation.read(STARTED) or {}).get("why", "")
+        if not why and allocation.has(STOP):
             return "stopped", ""
         return "lost", why or f"Slurm requeued it: {job.reason}"
 
-    def _judge_forgotten(self, one: OpenAllocation, job: UsersJob) -> End | None:
+    def _judge_forgotten(self, allocation: OpenAllocation, job: UsersJob) -> End | None:
         self._commands["hold"].append(job.job_id)
-        if not one.has(FORGOTTEN):
-            one.write(FORGOTTEN, {})
-        is_over = not job.priority and one.age_s(FORGOTTEN) > FORGOTTEN_S
+        if not allocation.has(FORGOTTEN):
+            allocation.write(FORGOTTEN, {})
+        is_over = not job.priority and allocation.age_s(FORGOTTEN) > FORGOTTEN_S
         return ("lost", "Slurm forgot that it was running") if is_over else None
 
-    def _release(self, one: OpenAllocation, job: UsersJob) -> End | None:
+    def _release(self, allocation: OpenAllocation, job: UsersJob) -> End | None:
         """Give a held job its GPUs and nodes; the next command releases it."""
-        said = json.loads(one.order["environment"][USERS_JOB])
-        asked = one.asked
+        request = json.loads(allocation.order["environment"][USERS_JOB])
+        asked = allocation.asked
         sizes = {gpus for _, gpus in asked}
-        if said["per"] == "node" and len(sizes) > 1:
+        if request["per"] == "node" and len(sizes) > 1:
             return "failed", "scontrol cannot give a job unequal numbers of GPUs on its nodes"
         gpus: Sequence[object] = ()
-        if said["per"] == "node":
-            gpus = (find_gres_prefix(ask_version(), ()), said["gpu_type"], sizes.pop())
+        if request["per"] == "node":
+            gpus = (find_gres_prefix(ask_version(), ()), request["gpu_type"], sizes.pop())
         nodes = [node for node, _ in asked if node]
-        arguments = list_arguments(one.order["pool"], nodes, len(asked), gpus)
+        arguments = list_arguments(allocation.order["pool"], nodes, len(asked), gpus)
         try:
             released: Json = {"restarts": job.restarts}
-            if LOG in one.order["environment"]:
+            if LOG in allocation.order["environment"]:
                 # what it prints is read from where its output file ends now
                 released["output"] = path = commands.read_output_path(job.job_id)
                 released["output_size"] = 0
                 with suppress(OSError):
                     released["output_size"] = os.lstat(path).st_size
-            one.write(RELEASED, released)
+            allocation.write(RELEASED, released)
             commands.run("scontrol", "update", f"JobId={job.job_id}", *arguments)
         except SlurmRefused as error:
             return "failed", str(error)
@@ -226,7 +230,7 @@ class UsersJobs:
 
     def carry_out(self, known: Sequence[OpenAllocation]) -> None:
         """Give the commands, and stop what runs without an allocation; one call for many jobs."""
-        allocated = {one.job_id for one in known}
+        allocated = {allocation.job_id for allocation in known}
         for name, job in self.listed.items():
             if name not in allocated and job.mark != MARK:
                 if job.state == "RUNNING":
@@ -246,43 +250,46 @@ class UsersJobs:
     def _read_progress(self) -> None:
         """Read the progress of runs, those first that were not read for longest."""
         before, self._readers = self._readers, {}
-        for one, job, released in self._running:
+        for allocation, job, released in self._running:
             with suppress(SlurmUnreachable):  # the next look tries again
-                if reader := before.get(one.folder) or _make_reader(one, job, released):
-                    self._readers[one.folder] = reader
+                place = allocation.folder
+                if reader := before.get(place) or _make_reader(allocation, job, released):
+                    self._readers[place] = reader
         until = time.monotonic() + READING_S
-        for reader in sorted(self._readers.values(), key=lambda one: one.looked_s):
+        for reader in sorted(self._readers.values(), key=lambda reader: reader.looked_s):
             if time.monotonic() < until:
                 reader.update()
-        for one, _, _ in self._running:
-            _remember_base(one)
+        for allocation, _, _ in self._running:
+            _remember_base(allocation)
 
-    def _finish(self, one: OpenAllocation) -> None:
+    def _finish(self, allocation: OpenAllocation) -> None:
         """Read what a run has printed last."""
-        if reader := self._readers.pop(one.folder, None):
+        if reader := self._readers.pop(allocation.folder, None):
             reader.update(is_over=True)
-            _remember_base(one)
+            _remember_base(allocation)
 
-    def count_held(self, one: OpenAllocation) -> Json:
+    def count_held(self, allocation: OpenAllocation) -> Json:
         """Return the GPUs that an allocation holds on each node.
 
         Nodes are listed before jobs, so a job that has just ended still counts.
         """
-        job = self.listed.get(one.job_id)
-        if job is None or not one.has(RELEASED):
+        job = self.listed.get(allocation.job_id)
+        if job is None or not allocation.has(RELEASED):
             return {}
-        nodes = job.nodes if job.is_live else self._were_on.get(one.job_id, ())
-        return {node: one.order["gpus"] / len(nodes) for node in nodes}
+        nodes = job.nodes if job.is_live else self._were_on.get(allocation.job_id, ())
+        return {node: allocation.order["gpus"] / len(nodes) for node in nodes}
 
 
-def _remember_base(one: OpenAllocation) -> None:
-    if not one.has(BASE):
-        OpenAllocation(one.folder, dict(one.order)).remember_base()
+def _remember_base(allocation: OpenAllocation) -> None:
+    if not allocation.has(BASE):
+        OpenAllocation(allocation.folder, dict(allocation.order)).remember_base()
 
 
-def _make_reader(one: OpenAllocation, job: UsersJob, released: Record) -> ProgressReader | None:
+def _make_reader(
+    allocation: OpenAllocation, job: UsersJob, released: Record
+) -> ProgressReader | None:
     """Return the reader of a run, None if nothing is said of its progress. Raises OSError."""
-    source = read_source(one.order["environment"])
+    source = read_source(allocation.order["environment"])
     if source is None:
         return None
     logs: tuple[LogFile, ...] = ()
@@ -291,7 +298,7 @@ def _make_reader(one: OpenAllocation, job: UsersJob, released: Record) -> Progre
     else:
         path = Path(released.get("output", os.devnull).replace(NODE, job.nodes[0]))
         logs = (LogFile(path, released.get("output_size", 0), job.user_id),)
-    return ProgressReader(source, logs, one.folder / PROGRESS)
+    return ProgressReader(source, logs, allocation.folder / PROGRESS)
 
 
 def _describe_difference(asked: Sequence[tuple[str, int]], nodes: Sequence[str], gpus: int) -> str:
@@ -320,6 +327,6 @@ def _build_submission(name: str, row: Record, known: Record, names: Mapping[str,
         values["placement"] = row.get("placement") or "packed"
     if not known["may_change"]:
         values["preemptible"] = False
-    said = {"per": known["per"], "gpu_type": known["gpu_type"] or ""}
-    environment = {USER: known["user"], USERS_JOB: json.dumps(said), **known["progress"]}
+    request = {"per": known["per"], "gpu_type": known["gpu_type"] or ""}
+    environment = {USER: known["user"], USERS_JOB: json.dumps(request), **known["progress"]}
     return {**values, "job_id": name, "pools": known["partitions"], "environment": environment}

@@ -118,16 +118,16 @@ class BatchExecutor(SupervisedExecutor, ClusterExecutor):
 
     def _observe_all(self) -> Sequence[Observation | None]:
         """Ask once for all jobs, and return what is known of each allocation."""
-        if any(is_to_be_submitted(one) for one in self.ledger.known()):
+        if any(is_to_be_submitted(allocation) for allocation in self.ledger.known()):
             with self.ledger.hold_lock():
-                for one in self.ledger.known():
-                    self._begin(one)
+                for allocation in self.ledger.known():
+                    self._begin(allocation)
         self._look()
         self._act_on_look()
         known = list(self.ledger.known())
         self._to_cancel = []
-        seen = [self._observe_allocation(one) for one in known]
-        places = {one.folder for one in known}
+        seen = [self._observe_allocation(allocation) for allocation in known]
+        places = {allocation.folder for allocation in known}
         self._heartbeats = {p: mark for p, mark in self._heartbeats.items() if p in places}
         if self._to_cancel:
             self._cancel(self._to_cancel)
@@ -147,16 +147,16 @@ class BatchExecutor(SupervisedExecutor, ClusterExecutor):
 
     @abstractmethod
     def _observe_started(
-        self, one: OpenAllocation, who: Record, jobs: Sequence[BatchJob]
+        self, allocation: OpenAllocation, who: Record, jobs: Sequence[BatchJob]
     ) -> Json | None:
         """Return the end of an allocation whose supervisor has started; None: it goes on."""
 
     @abstractmethod
-    def _give_up(self, one: OpenAllocation, jobs: Sequence[BatchJob]) -> Json | None:
+    def _give_up(self, allocation: OpenAllocation, jobs: Sequence[BatchJob]) -> Json | None:
         """Cancel batch jobs that do not start; return the end of their allocation if known."""
 
     @abstractmethod
-    def _judge_unstarted(self, one: OpenAllocation, job: BatchJob) -> tuple[str, str]:
+    def _judge_unstarted(self, allocation: OpenAllocation, job: BatchJob) -> tuple[str, str]:
         """Return phase and detail of an allocation whose batch job ended without a supervisor."""
 
     def _check_options(self, order: Order) -> None:
@@ -170,8 +170,8 @@ class BatchExecutor(SupervisedExecutor, ClusterExecutor):
         The name "" stands for any node. Raises UsageError if the job can never get its GPUs.
         """
 
-    def _name_batch_job(self, one: OpenAllocation) -> str:
-        return one.folder.name + self._suffix
+    def _name_batch_job(self, allocation: OpenAllocation) -> str:
+        return allocation.folder.name + self._suffix
 
     def _look_if_old(self) -> None:
         if time.monotonic() - self._looked_s > FRESH_S:
@@ -180,7 +180,7 @@ class BatchExecutor(SupervisedExecutor, ClusterExecutor):
     def _create(self, order: Order) -> None:
         """Write the order down. Raises NotNow."""
         alive = self._list_unended(order)
-        shared = find_shared(order, lambda one: one.key in alive)
+        shared = find_shared(order, lambda other: other.key in alive)
         if shared:
             partner = alive[shared[0].key]
             if len(shared) > 1 or partner.order["gpus"] != order.gpus:
@@ -189,8 +189,8 @@ class BatchExecutor(SupervisedExecutor, ClusterExecutor):
                     " only (max_primaries = 1)"
                 )
             holder = partner.order["holder"] or partner.folder.name
-            told = {"holder": holder, "partner": partner.folder.name}
-            self._create_supervised(order, {f"on.{holder}": {}}, asked=[], **told)
+            sharing = {"holder": holder, "partner": partner.folder.name}
+            self._create_supervised(order, {f"on.{holder}": {}}, asked=[], **sharing)
             return
         try:
             if any(part.fraction is not None for part in order.nodes):
@@ -202,64 +202,68 @@ class BatchExecutor(SupervisedExecutor, ClusterExecutor):
             ending = build_ending_without_work("failed", str(error))
             self.ledger.create(order, {EXIT: ending})
 
-    def _is_partner_ready(self, one: OpenAllocation) -> bool:
+    def _is_partner_ready(self, allocation: OpenAllocation) -> bool:
         """Return whether the allocation whose GPUs it uses has run; end it if that one is gone."""
-        partner = self._partner_of(one)
+        partner = self._partner_of(allocation)
         if not partner.folder.is_dir():
-            one.end("lost", "the job whose GPUs it was to use has ended")
+            allocation.end("lost", "the job whose GPUs it was to use has ended")
         return partner.has(SUPERVISOR)
 
     @staticmethod
-    def _partner_of(one: OpenAllocation) -> OpenAllocation:
-        return OpenAllocation(one.folder.parent / str(one.order["partner"]), {})
+    def _partner_of(allocation: OpenAllocation) -> OpenAllocation:
+        return OpenAllocation(allocation.folder.parent / str(allocation.order["partner"]), {})
 
-    def _observe_allocation(self, one: OpenAllocation) -> Observation | None:
+    def _observe_allocation(self, allocation: OpenAllocation) -> Observation | None:
         """Return what is known of an allocation; None: it has not started yet."""
-        jobs = self._jobs.get(self._name_batch_job(one), [])
-        who = one.read(SUPERVISOR)  # before its end, which comes later
-        end = one.read_ending()
+        jobs = self._jobs.get(self._name_batch_job(allocation), [])
+        who = allocation.read(SUPERVISOR)  # before its end, which comes later
+        end = allocation.read_ending()
         if end is None and who is None:
-            end = self._observe_unstarted(one, jobs)
+            end = self._observe_unstarted(allocation, jobs)
             if end is None:
                 return None
-            self._lost_starts[one.job_id] += end["phase"] == "lost"
+            self._lost_starts[allocation.job_id] += end["phase"] == "lost"
         elif end is None and who is not None:
-            self._lost_starts.pop(one.job_id, None)
-            end = self._observe_started(one, who, jobs)
+            self._lost_starts.pop(allocation.job_id, None)
+            end = self._observe_started(allocation, who, jobs)
             if end is None:
-                return self._running_observation(one)
+                return self._running_observation(allocation)
         self._to_cancel += [job.job_id for job in jobs if job.is_waiting]
-        return observe_ending(one, end or {})
+        return observe_ending(allocation, end or {})
 
-    def _observe_unstarted(self, one: OpenAllocation, jobs: Sequence[BatchJob]) -> Json | None:
+    def _observe_unstarted(
+        self, allocation: OpenAllocation, jobs: Sequence[BatchJob]
+    ) -> Json | None:
         """Return the end of an allocation whose supervisor has not started; None: none yet."""
-        is_submitted = one.has(SUBMITTED)
-        is_stopping = one.has(STOP)
-        patience_s = self._start_patience_s(one)
-        waited_s = one.age_s(SUBMITTED if is_submitted else ORDER)
+        is_submitted = allocation.has(SUBMITTED)
+        is_stopping = allocation.has(STOP)
+        patience_s = self._start_patience_s(allocation)
+        waited_s = allocation.age_s(SUBMITTED if is_submitted else ORDER)
         active = [job for job in jobs if not job.is_over]
         if active:
             is_waiting = any(job.is_waiting for job in active)
             is_late = waited_s > patience_s * (2 - is_waiting)
-            return self._give_up(one, active) if is_late or (is_waiting and is_stopping) else None
+            if is_late or (is_waiting and is_stopping):
+                return self._give_up(allocation, active)
+            return None
         if is_stopping and (jobs or not is_submitted or waited_s > GONE_S):
-            return one.end("stopped", "was told to stop before it was started")
+            return allocation.end("stopped", "was told to stop before it was started")
         if jobs:
-            return one.end(*self._judge_unstarted(one, jobs[-1]))
+            return allocation.end(*self._judge_unstarted(allocation, jobs[-1]))
         if not is_submitted and waited_s > patience_s:
-            return one.end("lost", f"{self.unready} for {patience_s:g} s")
+            return allocation.end("lost", f"{self.unready} for {patience_s:g} s")
         if is_submitted and waited_s > GONE_S:
             # the batch system crashed before it saved the job: it is submitted again
-            (one.folder / SUBMITTED).unlink(missing_ok=True)
+            (allocation.folder / SUBMITTED).unlink(missing_ok=True)
         return None
 
-    def _start_patience_s(self, one: OpenAllocation) -> float:
+    def _start_patience_s(self, allocation: OpenAllocation) -> float:
         """Return the seconds that the next start of a job may take."""
-        return self.patience_s * 2.0 ** min(self._lost_starts[one.job_id], LONGER_AT_MOST)
+        return self.patience_s * 2.0 ** min(self._lost_starts[allocation.job_id], LONGER_AT_MOST)
 
-    def _has_heartbeat(self, one: OpenAllocation) -> bool:
+    def _has_heartbeat(self, allocation: OpenAllocation) -> bool:
         """Return whether the supervisor has touched its file in the last `lease_s` seconds."""
-        now, place = time.monotonic(), one.folder
+        now, place = time.monotonic(), allocation.folder
         touched = (place / SUPERVISOR).stat().st_mtime_ns
         known = self._heartbeats.get(place)
         if known is None or known[0] != touched:
@@ -272,6 +276,6 @@ def build_command(module: str, folder: Path) -> str:
     return shlex.join([sys.executable, "-m", f"allocator.executors.{module}", str(folder)])
 
 
-def is_to_be_submitted(one: OpenAllocation) -> bool:
+def is_to_be_submitted(allocation: OpenAllocation) -> bool:
     """Return whether an allocation has no batch job and shall run."""
-    return not one.has(SUBMITTED, STOP, EXIT)
+    return not allocation.has(SUBMITTED, STOP, EXIT)

@@ -53,8 +53,8 @@ def read_process(pid: int) -> Process | None:
 def processes() -> Iterator[Process]:
     """Yield all visible processes of the machine."""
     for name in os.listdir(PROC):
-        if name.isdigit() and (found := read_process(int(name))):
-            yield found
+        if name.isdigit() and (process := read_process(int(name))):
+            yield process
 
 
 def read_boot_id() -> str:
@@ -103,8 +103,8 @@ def find_orphans(supervisor: Process, marker: bytes) -> list[Process]:
 def kill_all(find: Callable[[], list[Process]], wait_s: float) -> bool:
     """Kill what `find` finds until nothing is left (True) or wait_s seconds are over (False)."""
     deadline = time.monotonic() + wait_s
-    while found := find():
-        for p in found:
+    while left := find():
+        for p in left:
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(p.pid, signal.SIGKILL)
         if time.monotonic() > deadline:

@@ -99,8 +99,8 @@ class ProgressReader:
         self.looked_s = time.monotonic()
         seen: Progress | None
         if isinstance(self._source, LogPattern):
-            found = [self._source.find(one.read_lines(is_over=is_over)) for one in self._logs]
-            seen = max((one for one in found if one is not None), default=None)
+            readings = [self._source.find(log.read_lines(is_over=is_over)) for log in self._logs]
+            seen = max((reading for reading in readings if reading is not None), default=None)
         else:
             is_busy = self._fetching is not None and self._fetching.is_alive()
             if not is_busy and self.looked_s >= self._fetched_s + FETCH_EVERY_S:

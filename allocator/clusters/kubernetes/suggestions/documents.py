@@ -39,40 +39,41 @@ LONGEST_MESSAGE = 32768  # of an answer that Kueue takes
 def _specify(job: FoundJob, hostnames: Sequence[str], selector: Mapping[str, str]) -> Json:
     """Return the part of the spec with its numbers of pods, and where they run."""
 
-    def template(one: PodSet) -> Json:
+    def template(pod_set: PodSet) -> Json:
         """Return what puts a pod on these hostnames, or takes an old pin away."""
-        terms = unpinned_terms(one.pod, job.pinned)
+        terms = unpinned_terms(pod_set.pod, job.pinned)
         required = "requiredDuringSchedulingIgnoredDuringExecution"
         own: Json = {"affinity": {"nodeAffinity": {required: {"nodeSelectorTerms": terms}}}}
         if hostnames:
             spec = pinned_affinity(own if terms else {}, hostnames)
         else:
-            spec = own if terms and terms != node_terms(one.pod) else {}
+            spec = own if terms and terms != node_terms(pod_set.pod) else {}
         return {"template": {"spec": spec}} if spec else {}
 
-    with_gpus = [one for one in job.pod_sets if one.gpus]
+    with_gpus = [pod_set for pod_set in job.pod_sets if pod_set.gpus]
     if job.kind == "JobSet":  # of what places its pods only node selectors can change
         pod = {"template": {"spec": {"nodeSelector": dict(selector)}}}
-        parts = [{"name": one.name, "template": {"spec": pod}} for one in with_gpus]
+        parts = [{"name": pod_set.name, "template": {"spec": pod}} for pod_set in with_gpus]
         return {"replicatedJobs": parts} if selector else {}
     if job.kind == "PyTorchJob":
         replicas = {
-            one.name.capitalize(): {"replicas": one.pods, **template(one)} for one in with_gpus
+            pod_set.name.capitalize(): {"replicas": pod_set.pods, **template(pod_set)}
+            for pod_set in with_gpus
         }
         return {"pytorchReplicaSpecs": replicas}
-    one = job.pod_sets[0]
+    pod_set = job.pod_sets[0]
     before = field(job.source, "spec") or {}
     completions = before.get("completions")
     is_indexed = before.get("completionMode") == "Indexed"
     is_coupled = is_indexed and completions == before.get("parallelism", 1)
-    coupled = {"completions": one.pods} if is_coupled else {}
-    return {"parallelism": one.pods, **coupled, **template(one)}
+    coupled = {"completions": pod_set.pods} if is_coupled else {}
+    return {"parallelism": pod_set.pods, **coupled, **template(pod_set)}
 
 
-def _merge(one: Object, other: Object) -> Json:
-    return dict(one) | {
-        key: _merge(one[key], value)
-        if isinstance(value, Mapping) and isinstance(one.get(key), Mapping)
+def _merge(document: Object, other: Object) -> Json:
+    return dict(document) | {
+        key: _merge(document[key], value)
+        if isinstance(value, Mapping) and isinstance(document.get(key), Mapping)
         else value
         for key, value in other.items()
     }
@@ -170,8 +171,8 @@ def check_answer(
         # an empty list is written, too: Kueue owns the field as well, so that one that is left out
         # would stay
         "podSetUpdates": [
-            {"name": one["name"], "nodeSelector": {HOSTNAME: hostnames[0]}}
-            for one in field(workload, "spec", "podSets") or ()
+            {"name": pod_set["name"], "nodeSelector": {HOSTNAME: hostnames[0]}}
+            for pod_set in field(workload, "spec", "podSets") or ()
             if len(hostnames) == 1
         ],
     }
@@ -191,16 +192,16 @@ def _some(value: Object | None, names: tuple[str, ...]) -> Json:
 def _slim(value: Any) -> Any:
     """Return the spec of a job with pods of which only resources and places are left."""
     if isinstance(value, list):
-        return [_slim(one) for one in value]
+        return [_slim(inner) for inner in value]
     if not isinstance(value, Mapping):
         return value
     if "containers" in value:
         return _some(value, POD) | {
-            kind: [_some(one, CONTAINER) for one in value[kind] or ()]
+            kind: [_some(container, CONTAINER) for container in value[kind] or ()]
             for kind in ("containers", "initContainers")
             if kind in value
         }
-    return {name: _slim(one) for name, one in value.items()}
+    return {name: _slim(inner) for name, inner in value.items()}
 
 
 def _slim_object(value: Object, status: tuple[str, ...]) -> Json:

@@ -78,22 +78,23 @@ def suggest(jobs: Sequence[PlannedJob], details: Object) -> dict[str, str]:
     """
     changes = list_changes(jobs, details)
     waiting = []
-    for one in jobs:
-        if one.action == "wait":
-            said = state_in_words(details["jobs"][one.job_id]["workload"])
-            words = explain_in_words(one) + (f"; Kueue says: {said}" if said else "")
-            waiting.append(f"{one.job_id}: {words}")
+    for planned in jobs:
+        if planned.action == "wait":
+            state = state_in_words(details["jobs"][planned.job_id]["workload"])
+            words = explain_in_words(planned) + (f"; Kueue says: {state}" if state else "")
+            waiting.append(f"{planned.job_id}: {words}")
     return {
-        file: _file(file, mine, waiting if file == START else ())
+        file: _file(file, of_file, waiting if file == START else ())
         for file in ABOUT
-        if (mine := [one for one in changes if one.file == file]) or file in (STOP, START)
+        if (of_file := [change for change in changes if change.file == file])
+        or file in (STOP, START)
     }
 
 
 def list_changes(jobs: Sequence[PlannedJob], details: Object) -> list[Change]:
     """Return the changes of a plan, in their order."""
     changes = [change for planned in jobs for change in _Job(planned, details).list_changes()]
-    return [one for file in ABOUT for one in changes if one.file == file]
+    return [change for file in ABOUT for change in changes if change.file == file]
 
 
 class _Job:
@@ -175,8 +176,8 @@ class _Job:
                 place = STOP if target.gpus < job.gpus else START
                 return [self.change(place, job_document(target, None, ()))]
             if planned.action == "grow":
-                said = state_in_words(workload)
-                words = f"it asks Kueue for this size already, which says: {said}"
+                state = state_in_words(workload)
+                words = f"it asks Kueue for this size already, which says: {state}"
                 return [self.change(START, None, words)]
         if planned.previous_gpus:
             place, stop = STOP, workload_activity(workload, False)
@@ -205,15 +206,15 @@ class _Job:
         yet, or they have ended.
         """
         checks = self.workload["status"]["admissionChecks"]
-        found = next(one for one in checks if one["name"] == self.check)
+        answer = next(check for check in checks if check["name"] == self.check)
         may_start = may_start and is_true(self.workload, "QuotaReserved")
         summary = _summary(self.planned)
         ready = self.answer("Ready", summary, hostnames)
-        if found["state"] == "Pending" and may_start:
+        if answer["state"] == "Pending" and may_start:
             return [self.change(READY, ready)]
-        nodes, (wanted,) = found.get("podSetUpdates"), ready["status"]["admissionChecks"]
+        nodes, (wanted,) = answer.get("podSetUpdates"), ready["status"]["admissionChecks"]
         is_elsewhere = nodes and nodes != wanted["podSetUpdates"]
-        is_open = found["state"] == "Ready" and not is_true(self.workload, "Admitted")
+        is_open = answer["state"] == "Ready" and not is_true(self.workload, "Admitted")
         if is_open and (is_elsewhere or not may_start):
             return [self.change(EVICT, self.answer("Pending", summary))]
         return []
@@ -223,7 +224,7 @@ class _Job:
         planned = self.planned
         if not planned.gpus:
             return [], ""
-        sizes = {one.gpus for one in target.pod_sets if one.gpus}
+        sizes = {pod_set.gpus for pod_set in target.pod_sets if pod_set.gpus}
         hostnames = self.details["hostnames"]
         if planned.nodes and all(n % size == 0 for n in planned.nodes.values() for size in sizes):
             return [hostnames[name] for name in planned.nodes], ""
@@ -257,8 +258,8 @@ class _Job:
 def our_check(workload: Object | None, details: Object) -> str | None:
     """Return the admission check of a workload that the allocator answers."""
     ours = set(details.get("checks", ()))
-    found = (str(one["name"]) for one in field(workload, "status", "admissionChecks") or ())
-    return next((name for name in found if name in ours), None)
+    names = (str(check["name"]) for check in field(workload, "status", "admissionChecks") or ())
+    return next((name for name in names if name in ours), None)
 
 
 def _summary(planned: PlannedJob) -> str:
@@ -295,14 +296,14 @@ def _command(words: str, *more: str) -> str:
 
 def _file(name: str, changes: Sequence[Change], remarks: Sequence[str]) -> str:
     """Return a file: the commands in their order as comments, then the documents."""
-    commands = [line for one in changes for line in one.before]
-    if any(one.document is not None for one in changes):
+    commands = [line for change in changes for line in change.before]
+    if any(change.document is not None for change in changes):
         part = "--subresource=status" if name in OF_STATUS else ""
         manager = f"--field-manager={MANAGER}"
         commands.append(
             _command(f"apply --server-side --force-conflicts {manager} {part} -f {name}")
         )
-    commands += [line for one in changes for line in one.after]
+    commands += [line for change in changes for line in change.after]
     head = [f"{name}: {ABOUT[name]}", *(commands or ["nothing to do"]), *remarks]
     parts = [_comment(head)]
     for change in changes:
@@ -363,10 +364,10 @@ def yaml_text(value: Any, indent: str = "") -> str:
     """
     if isinstance(value, Mapping) and value:
         return "".join(
-            _entry(f"{indent}{_scalar(key)}:", one, indent) for key, one in value.items()
+            _entry(f"{indent}{_scalar(key)}:", inner, indent) for key, inner in value.items()
         )
     if isinstance(value, list) and value:
-        return "".join(_item(one, indent) for one in value)
+        return "".join(_item(inner, indent) for inner in value)
     return f"{indent}{_scalar(value)}\n"
 
 

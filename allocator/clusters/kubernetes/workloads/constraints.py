@@ -12,12 +12,12 @@ from allocator.objects import Json
 HEALTH = "node.kubernetes.io/"
 FORBIDDING = ("NoSchedule", "NoExecute")
 _OPERATORS: Mapping[str, Callable[[str | None, Sequence[str]], bool]] = {
-    "In": lambda found, wanted: found in wanted,
-    "NotIn": lambda found, wanted: found not in wanted,
-    "Exists": lambda found, wanted: found is not None,
-    "DoesNotExist": lambda found, wanted: found is None,
-    "Gt": lambda found, wanted: found is not None and int(found) > int(wanted[0]),
-    "Lt": lambda found, wanted: found is not None and int(found) < int(wanted[0]),
+    "In": lambda value, wanted: value in wanted,
+    "NotIn": lambda value, wanted: value not in wanted,
+    "Exists": lambda value, wanted: value is not None,
+    "DoesNotExist": lambda value, wanted: value is None,
+    "Gt": lambda value, wanted: value is not None and int(value) > int(wanted[0]),
+    "Lt": lambda value, wanted: value is not None and int(value) < int(wanted[0]),
 }
 
 
@@ -38,7 +38,9 @@ def unpinned_terms(pod: Object, pinned: Iterable[str]) -> list[Json]:
     ours = {"key": HOSTNAME, "operator": "In", "values": sorted(pinned)}
     terms = []
     for term in node_terms(pod):
-        left = [one for one in term.get("matchExpressions") or () if one != ours]
+        left = [
+            expression for expression in term.get("matchExpressions") or () if expression != ours
+        ]
         rest = {name: value for name, value in term.items() if name != "matchExpressions"}
         if left or rest:
             terms.append({**rest, **({"matchExpressions": left} if left else {})})
@@ -111,9 +113,15 @@ def admits(
 
 
 def _holds(term: Object, labels: Mapping[str, str], name: str) -> bool:
-    asked = [(one, labels.get(one["key"])) for one in term.get("matchExpressions") or ()]
-    asked += [(one, name) for one in term.get("matchFields") or ()]
-    return all(_OPERATORS[one["operator"]](found, one.get("values") or ()) for one, found in asked)
+    asked = [
+        (expression, labels.get(expression["key"]))
+        for expression in term.get("matchExpressions") or ()
+    ]
+    asked += [(expression, name) for expression in term.get("matchFields") or ()]
+    return all(
+        _OPERATORS[expression["operator"]](value, expression.get("values") or ())
+        for expression, value in asked
+    )
 
 
 def _tolerates(tolerations: Sequence[Object], taint: Object, resource: str) -> bool:
@@ -122,10 +130,13 @@ def _tolerates(tolerations: Sequence[Object], taint: Object, resource: str) -> b
     if effect not in FORBIDDING or key.startswith(HEALTH) or key == resource:
         return True
     return any(
-        one.get("effect") in (None, "", effect)
+        toleration.get("effect") in (None, "", effect)
         and (
-            (one.get("operator") == "Exists" and one.get("key") in (None, "", key))
-            or (one.get("key") == key and one.get("value", "") == taint.get("value", ""))
+            (toleration.get("operator") == "Exists" and toleration.get("key") in (None, "", key))
+            or (
+                toleration.get("key") == key
+                and toleration.get("value", "") == taint.get("value", "")
+            )
         )
-        for one in tolerations
+        for toleration in tolerations
     )

@@ -79,13 +79,13 @@ class FoundJob:
     @property
     def gpus(self) -> int:
         """Return the GPUs that its spec asks for."""
-        return sum(one.pods * one.gpus for one in self.pod_sets)
+        return sum(pod_set.pods * pod_set.gpus for pod_set in self.pod_sets)
 
     @property
     def queue(self) -> str | None:
         """Return the local queue of Kueue that it is in."""
-        found = field(self.source, "metadata", "labels", QUEUE_NAME)
-        return None if found is None else str(found)
+        name = field(self.source, "metadata", "labels", QUEUE_NAME)
+        return None if name is None else str(name)
 
     @property
     def pinned(self) -> list[str]:
@@ -93,7 +93,7 @@ class FoundJob:
         return (annotation(self.source, PINNED) or "").split()
 
 
-def pod_set(name: str, pods: object, template: object, is_elastic: bool = False) -> PodSet:
+def pods_of(name: str, pods: object, template: object, is_elastic: bool = False) -> PodSet:
     """Return equal pods of a template; without a number there is one."""
     spec = field(template, "spec") or {}
     gpus = gpus_of_pod(spec)
@@ -107,28 +107,28 @@ def _sets_of_job(job: Object) -> Iterator[PodSet]:
     completions = spec.get("completions")
     parallelism = spec.get("parallelism")
     fewest = parallelism if completions is None else min(parallelism or 1, completions)
-    yield pod_set("main", fewest, spec.get("template"), is_elastic=True)
+    yield pods_of("main", fewest, spec.get("template"), is_elastic=True)
 
 
 def _sets_of_job_set(job: Object) -> Iterator[PodSet]:
-    for one in job["spec"].get("replicatedJobs") or ():
-        inner = field(one, "template", "spec") or {}
-        pods = int(one.get("replicas", 1)) * int(inner.get("parallelism") or 1)
-        found = pod_set(str(one["name"]), pods, inner.get("template"))
-        selector = field(found.pod, "nodeSelector") or {}
+    for part in job["spec"].get("replicatedJobs") or ():
+        inner = field(part, "template", "spec") or {}
+        pods = int(part.get("replicas", 1)) * int(inner.get("parallelism") or 1)
+        pod_set = pods_of(str(part["name"]), pods, inner.get("template"))
+        selector = field(pod_set.pod, "nodeSelector") or {}
         # without the label of nodes that the allocator itself asked for
         pinned = annotation(job, PINNED_LABEL)
         left = {name: value for name, value in selector.items() if f"{name}={value}" != pinned}
         is_pinned = left != selector
-        yield replace(found, pod={**found.pod, "nodeSelector": left}) if is_pinned else found
+        yield replace(pod_set, pod={**pod_set.pod, "nodeSelector": left}) if is_pinned else pod_set
 
 
 def _sets_of_pytorch_job(job: Object) -> Iterator[PodSet]:
     replicas: Object = job["spec"].get("pytorchReplicaSpecs") or {}
     for name in sorted(replicas):
-        one = replicas[name]
+        replica = replicas[name]
         is_elastic = name == "Worker"
-        yield pod_set(name.lower(), one.get("replicas", 1), one.get("template"), is_elastic)
+        yield pods_of(name.lower(), replica.get("replicas", 1), replica.get("template"), is_elastic)
 
 
 @dataclass(frozen=True)
@@ -159,12 +159,12 @@ def find_jobs(objects: Objects) -> list[FoundJob]:
     Parts of other jobs are none of them, even if the list has not the other job: who starts that
     one starts its parts.
     """
-    found: list[FoundJob] = []
+    jobs: list[FoundJob] = []
     for kind, about in KINDS.items():
         for source in objects.of_kind(kind):
             is_part = any(
-                one.get("kind") in KINDS and one.get("controller", True)
-                for one in owners_of(source)
+                owner.get("kind") in KINDS and owner.get("controller", True)
+                for owner in owners_of(source)
             )
             if is_part or any(is_true(source, end) for end in about.ends):
                 continue
@@ -180,20 +180,23 @@ def find_jobs(objects: Objects) -> list[FoundJob]:
                 bool(field(source, *about.suspend)),
             )
             if job.gpus:
-                found.append(job)
-    return found
+                jobs.append(job)
+    return jobs
 
 
 def resize(job: FoundJob, gpus: int) -> FoundJob | None:
     """Return the job with other numbers of pods, or None if no number of pods makes this size."""
     if gpus == job.gpus:
         return job
-    elastic = [one for one in job.pod_sets if one.is_elastic and one.gpus]
+    elastic = [pod_set for pod_set in job.pod_sets if pod_set.is_elastic and pod_set.gpus]
     if len(elastic) != 1:
         return None
     fixed = job.gpus - elastic[0].pods * elastic[0].gpus
     pods, rest = divmod(gpus - fixed, elastic[0].gpus)
     if rest or pods < 0 or gpus <= 0:
         return None
-    sets = tuple(replace(one, pods=pods) if one is elastic[0] else one for one in job.pod_sets)
+    sets = tuple(
+        replace(pod_set, pods=pods) if pod_set is elastic[0] else pod_set
+        for pod_set in job.pod_sets
+    )
     return replace(job, pod_sets=sets)

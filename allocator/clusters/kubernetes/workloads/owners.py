@@ -37,10 +37,10 @@ def _flag(text: str) -> bool:
 
 
 def _time(text: str) -> float:
-    found = unix_seconds(text)
-    if found is None:
+    seconds = unix_seconds(text)
+    if seconds is None:
         raise ValueError
-    return found
+    return seconds
 
 
 ANNOTATIONS: Mapping[str, Callable[[str], Any]] = {
@@ -96,7 +96,9 @@ def sizes_of(job: FoundJob, said: Record) -> list[int]:
     elastic policy of a PyTorchJob) or the sizes themselves. Only sizes that whole pods make are
     possible.
     """
-    elastic = next((one for one in job.pod_sets if one.is_elastic and one.gpus), None)
+    elastic = next(
+        (pod_set for pod_set in job.pod_sets if pod_set.is_elastic and pod_set.gpus), None
+    )
     if elastic is None:
         return [job.gpus]
     if "sizes" in said:
@@ -119,6 +121,7 @@ def _range_of_pods(job: FoundJob, elastic: PodSet) -> tuple[int, int]:
     policy = field(job.source, "spec", "elasticPolicy")
     named = [annotated, field(policy, "minReplicas"), field(policy, "maxReplicas")]
     fewest, smallest, largest = (
-        int(str(one)) if str(one).isdigit() and int(str(one)) > 0 else elastic.pods for one in named
+        int(str(value)) if str(value).isdigit() and int(str(value)) > 0 else elastic.pods
+        for value in named
     )
     return min(fewest, smallest, elastic.pods), max(largest, elastic.pods)
