@@ -80,10 +80,10 @@ def find_ranges(first: Any, begin: Any, row: Any, use: Any, R: int) -> Any:
 def find_units(row: Any, use: Any, R: int, units: Any) -> Any:
     """Return the largest unit of which all uses of a row are multiples, (R,), or 0."""
     unit = np.zeros(R)
-    for one in units:
-        count = use / one
+    for multiple in units:
+        count = use / multiple
         odd = np.abs(count - np.rint(count)) > ODD * np.abs(count)
-        unit[np.bincount(row[odd], minlength=R) == 0] = one
+        unit[np.bincount(row[odd], minlength=R) == 0] = multiple
     return unit
 
 

@@ -958,13 +958,13 @@ def search(
     unclear, above, age, visits = -np.inf, np.inf, STEPS, 0.0
     while True:
         enough = value + gap * abs(value)
-        status, bound, found = visit(
+        status, bound, level = visit(
             field, node, spare, waiting, low, high, trial, enough, above, age
         )
         if status == UNCLEAR:
             unclear = max(unclear, bound)
-        if found > value:
-            value = found
+        if level > value:
+            value = level
             enough = value + gap * abs(value)
             fill(plan, trial)
         s = choose_waiting(waiting, enough)

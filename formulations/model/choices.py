@@ -311,17 +311,17 @@ def choices(model: LinearModel) -> Choices:
     if "_parts" in vars(model):
         assert isinstance(model, ChoiceModel)
         return model.view
-    one = model.rows_of(AT_MOST_ONE)
-    mine = one[model.index]
-    low, high = model.lower[one], model.upper[one]
-    group = (np.cumsum(one) - 1)[model.index[mine]]
+    group_rows = model.rows_of(AT_MOST_ONE)
+    in_group = group_rows[model.index]
+    low, high = model.lower[group_rows], model.upper[group_rows]
+    group = (np.cumsum(group_rows) - 1)[model.index[in_group]]
     faults = {
         "a column is continuous": not model.integer.all(),
         "a column is not binary": (model.col_lower != 0).any() or (model.col_upper != 1).any(),
         "a column is in none or several at-most-one rows": (
-            np.bincount(model.entry_column[mine], minlength=model.n) != 1
+            np.bincount(model.entry_column[in_group], minlength=model.n) != 1
         ).any(),
-        "a coefficient of an at-most-one row is not 1": (model.coef[mine] != 1).any(),
+        "a coefficient of an at-most-one row is not 1": (model.coef[in_group] != 1).any(),
         "an at-most-one row has bounds other than (.., 1] or [1, 1]": (
             (high != 1) | ((low > 0) & (low != 1))
         ).any(),
@@ -330,7 +330,7 @@ def choices(model: LinearModel) -> Choices:
     for reason, is_broken in faults.items():
         if is_broken:
             raise NotChoices(reason)
-    coupling = ~one & (np.isfinite(model.lower) | np.isfinite(model.upper))
+    coupling = ~group_rows & (np.isfinite(model.lower) | np.isfinite(model.upper))
     rows, entry = np.flatnonzero(coupling), coupling[model.index]
     index = model.index[entry]
     integer = integers(len(index))
@@ -339,8 +339,8 @@ def choices(model: LinearModel) -> Choices:
     matrix = SparseRows(model.coef[entry], row, indptr, (model.n, len(rows)))
     below, above = model.tolerance()
     low, high = (model.lower - below)[rows], (model.upper + above)[rows]
-    start = starts(group, int(one.sum()))
-    mandatory = _find_mandatory(model.lower[one] == 1, group, low, matrix)
+    start = starts(group, int(group_rows.sum()))
+    mandatory = _find_mandatory(model.lower[group_rows] == 1, group, low, matrix)
     return Choices(model, start, group, mandatory, rows, low, high, matrix)
 
 

@@ -84,11 +84,11 @@ def weighted_sum(terms: Sum, c: Context) -> Floats:
 def objective_values(objective: Objective, c: Context) -> Floats:
     """Return the values (n,) of options in one objective, computed once for each context."""
     seen = c.with_losses if objective.counts_losses else c
-    found: dict[str, Floats] = seen.__dict__
+    values: dict[str, Floats] = seen.__dict__
     key = f"values of {objective.name}"
-    if key not in found:
-        found[key] = objective.value(seen)
-    return found[key]
+    if key not in values:
+        values[key] = objective.value(seen)
+    return values[key]
 
 
 def rank_factors(ranks: Sequence[Sum], c: Context) -> list[float]:

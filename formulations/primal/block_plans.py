@@ -223,8 +223,8 @@ def _walk_back(
     node = np.full(len(at), -1)
     steps = []
     for number in reversed(range(1, len(layers))):
-        mine = at == number
-        node[mine] = layers[number].origin[arcs[mine]]
+        in_block = at == number
+        node[in_block] = layers[number].origin[arcs[in_block]]
         paths = np.flatnonzero(at >= number)
         on = back[number - 1][node[paths]]
         steps.append((paths, layers[number - 1].sort[on]))

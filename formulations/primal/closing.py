@@ -235,13 +235,13 @@ class Search:
         begin, columns = time.monotonic(), 1 + np.count_nonzero(near)
         steps = int(min(work, (self.until - begin) / self.pace) / columns)
         prices, value = self.dual.prices, self.value
-        found = search_plans(self.c, near, nothing, value, self.gap, prices, steps, self.compiled)
-        if found is None:
+        ended = search_plans(self.c, near, nothing, value, self.gap, prices, steps, self.compiled)
+        if ended is None:
             return math.inf
-        if found.steps >= steps > 0:
+        if ended.steps >= steps > 0:
             self.pace = max(self.pace, (time.monotonic() - begin) / (steps * columns))
-        self.take(found.plan)
-        return found.bound
+        self.take(ended.plan)
+        return ended.bound
 
     def take(self, plan: Ints | None) -> None:
         """Take a plan if it is not worse."""

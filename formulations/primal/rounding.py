@@ -77,9 +77,9 @@ def round_dual(
     ties = focus_on_near_ties(choices, dual.prices, most_loss)
     best: Ints | None = None
     most_idle = IDLE * (dual.bound - enough_value)
-    for found in _attempts(choices, dual, ties, until, improve, most_idle):
-        if best is None or choices.value_of(found) > choices.value_of(best):
-            best = found
+    for attempt in _attempts(choices, dual, ties, until, improve, most_idle):
+        if best is None or choices.value_of(attempt) > choices.value_of(best):
+            best = attempt
         if choices.value_of(best) >= enough_value:
             break
     return best
@@ -486,13 +486,13 @@ def _pairs(board: Board, moves: Moves, D: Floats) -> tuple[Ints, Ints]:
     second = [none]
     for w in np.unique(worst[broken.any(axis=1)]):
         r = w % c.R
-        mine = trial[(worst == w) & broken.any(axis=1)]
+        tried = trial[(worst == w) & broken.any(axis=1)]
         counterpart = np.flatnonzero(mends[:, w])
-        row = board.use[r] + D[mine, r][:, None] + D[counterpart, r]
+        row = board.use[r] + D[tried, r][:, None] + D[counterpart, r]
         fits = (row <= c.high[r]) & (row >= c.low[r])
-        fits &= moves.gain[mine][:, None] + moves.gain[counterpart] > EPS
-        fits &= moves.group[mine][:, None] != moves.group[counterpart]
+        fits &= moves.gain[tried][:, None] + moves.gain[counterpart] > EPS
+        fits &= moves.group[tried][:, None] != moves.group[counterpart]
         a, b = np.nonzero(fits)
-        first.append(mine[a])
+        first.append(tried[a])
         second.append(counterpart[b])
     return np.concatenate(first), np.concatenate(second)

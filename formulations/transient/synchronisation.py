@@ -168,13 +168,13 @@ def long_run(
         return float(chance @ np.array(speed)), float(chance[k]) * (n - k) * per_s / works
     r = int(mode.number)
     chance = binomial(r, up)
-    one = 1.0 - float(chance[0])  # of the replicas of a gradient, one at least is at work
+    delivered = 1.0 - float(chance[0])  # of the replicas of a gradient, one at least is at work
     s, weight = _quadrature()
-    late = (s[:, None] ** np.arange(1, r + 1)) @ (chance[1:] / one)
+    late = (s[:, None] ** np.arange(1, r + 1)) @ (chance[1:] / delivered)
     slow = float(weight @ ((1.0 - (1.0 - late) ** (n // r)) / s))
     step = 1.0 - variation + variation * slow
-    share = one ** (n // r) * _useful_share(mode, n) / step / pace(mode, n, variation)
-    return share, n // r * float(chance[1]) * per_s / one
+    share = delivered ** (n // r) * _useful_share(mode, n) / step / pace(mode, n, variation)
+    return share, n // r * float(chance[1]) * per_s / delivered
 
 
 @lru_cache(maxsize=1)
