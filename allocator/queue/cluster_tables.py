@@ -355,11 +355,10 @@ def store_cluster(connection: Connection, snapshot: Snapshot, problem: Problem) 
                 columns["price_per_gpu_hour"] = problem.pools.price_per_gpu_hour.tolist()
         if file == "nodes.csv":
             columns["state"] = [state or "up" for state in table.texts("state")]
-            other = [level for level in problem.levels if level.name != "rack"]
+            rest = [level for level in problem.levels if level.name != "rack"]
             columns["labels"] = [
                 json.dumps(
-                    {level.name: level.label[n] for level in other if level.label[n]},
-                    sort_keys=True,
+                    {level.name: level.label[n] for level in rest if level.label[n]}, sort_keys=True
                 )
                 for n in range(len(problem.nodes))
             ]
