@@ -98,43 +98,43 @@ def adopt(store: QueueDatabase, executor: LedgerExecutor, now_s: float) -> Adopt
     UsageError
         If a controller leads, or jobs run under the state that the queue had so far.
     """
-    mine = executor.identity()
+    state = executor.identity()
     with store.write() as connection:
         queue = identity.queue_id(connection)
         known = identity.state(connection)
-        held = lease.read_current(connection)
-    if held is not None and held.is_held(now_s):
+        current = lease.read_current(connection)
+    if current is not None and current.is_held(now_s):
         raise UsageError(
-            f'"{held.holder}" leads the queue: stop it first, or wait until its lease is over'
+            f'"{current.holder}" leads the queue: stop it first, or wait until its lease is over'
         )
-    if known is not None and known.state != mine.state:
+    if known is not None and known.state != state.state:
         _refuse_running(known)
     ledger = executor.ledger
     with ledger.hold_lock():
         before = ledger.fence.begin_adoption(
-            queue, max(mine.token, 0 if held is None else held.token) + 1
+            queue, max(state.token, 0 if current is None else current.token) + 1
         )
         token = ledger.fence.identity().token
     is_own = before.queue in ("", queue)
-    seen = {one.key for one in executor.observe()}
-    is_known_to_queue = is_own and (known is None or known.state == mine.state)
-    found = _read_known_state(executor)
+    seen = {observation.key for observation in executor.observe()}
+    is_known_to_queue = is_own and (known is None or known.state == state.state)
+    records = _read_known_state(executor)
     with store.write() as connection:
         taken = lease.take(connection, HOLDER, TTL_S, now_s, token)
         if taken is None or taken.token != token:
             raise LeaseLost("a controller took the lease meanwhile")
         work = _Adoption(connection, token, is_own, is_known_to_queue, seen, now_s)
-        work.write(found)
-        identity.remember_state(connection, build_state(mine))
+        work.write(records)
+        identity.remember_state(connection, build_state(state))
         lease.release(connection, taken)
-    for one in work.stops:
-        executor.stop(one.job_id, one.generation, token)
+    for allocation in work.stops:
+        executor.stop(allocation.job_id, allocation.generation, token)
     with ledger.hold_lock():
         ledger.fence.end_adoption(queue)
     return Adopted(
         token,
         tuple(work.running),
-        tuple(one.job_id for one in work.stops),
+        tuple(allocation.job_id for allocation in work.stops),
         tuple(work.done),
         tuple(work.lost),
     )
@@ -151,8 +151,12 @@ def _refuse_running(known: identity.State) -> None:
         return
     if old.identity().state != known.state:
         return
-    over = {one.key for one in old.observe() if one.phase in ENDED}
-    alive = [one.job_id for one in old.ledger.known() if (one.job_id, one.generation) not in over]
+    over = {observation.key for observation in old.observe() if observation.phase in ENDED}
+    alive = [
+        allocation.job_id
+        for allocation in old.ledger.known()
+        if (allocation.job_id, allocation.generation) not in over
+    ]
     if alive:
         raise UsageError(
             f'{len(alive)} jobs of the queue run under executor "{known.kind}" with the state in'
@@ -164,13 +168,13 @@ def _refuse_running(known: identity.State) -> None:
 def _read_known_state(executor: LedgerExecutor) -> dict[str, _JobRecord]:
     """Return what the state knows, by job."""
     out: dict[str, _JobRecord] = {}
-    for one in executor.ledger.known():
-        found = out.setdefault(one.job_id, _JobRecord())
-        found.open.append(one)
-        found.last = max(found.last, one.generation)
-    for said in executor.ledger.all_acknowledged():
-        found = out.setdefault(str(said["job_id"]), _JobRecord())
-        found.over, found.last = said, max(found.last, int(said["generation"]))
+    for allocation in executor.ledger.known():
+        record = out.setdefault(allocation.job_id, _JobRecord())
+        record.open.append(allocation)
+        record.last = max(record.last, allocation.generation)
+    for ended in executor.ledger.all_acknowledged():
+        record = out.setdefault(str(ended["job_id"]), _JobRecord())
+        record.over, record.last = ended, max(record.last, int(ended["generation"]))
     return out
 
 
@@ -199,26 +203,26 @@ class _Adoption:
         open_allocations = read_held(self.connection)
         self.gpu_types = cluster_tables.read_gpu_types(self.connection)
         rows = {row.job_id: row for row in self.connection.execute(sa.select(jobs))}
-        unknown = {name: one.last for name, one in known.items() if name not in rows}
+        unknown = {name: record.last for name, record in known.items() if name not in rows}
         purged_names.remember(self.connection, unknown)
-        for name, one in known.items():
+        for name, record in known.items():
             if name in rows:
-                self._adopt_job(rows[name], one, open_allocations.get(name))
+                self._adopt_job(rows[name], record, open_allocations.get(name))
             else:
-                self.stops += one.open
+                self.stops += record.open
         for name, mark in open_allocations.items():
             if name not in known and not self.is_known_to_queue:
                 self._record_lost(mark, None)
 
-    def _adopt_job(self, row: Any, one: _JobRecord, mark: Allocation | None) -> None:
+    def _adopt_job(self, row: Any, record: _JobRecord, mark: Allocation | None) -> None:
         """Adopt one job that both the queue and the state know by name."""
-        newest = max(one.open, key=lambda known: known.generation, default=None)
-        is_same = self.is_own and _first_generation(one, newest) == row.first_generation
+        newest = max(record.open, key=lambda known: known.generation, default=None)
+        is_same = self.is_own and _first_generation(record, newest) == row.first_generation
         can_go_on = newest is not None and is_same and self._can_continue(row, newest, mark)
         kept = newest if can_go_on else None
         self.stops += [
             known
-            for known in one.open
+            for known in record.open
             if known is not kept
             and not (is_same and known.generation <= row.generation and mark is None)
         ]
@@ -227,12 +231,12 @@ class _Adoption:
             if mark is None or mark.generation != kept.generation:
                 self._take_over(row, kept, mark)
             return
-        over = one.over if is_same else {}
+        over = record.over if is_same else {}
         ended, left = int(over.get("generation", -1)), over.get("left")
         is_news = ended > row.generation or (mark is not None and ended >= mark.generation)
         if is_news and over.get("phase") == "finished" and row.state not in ("done", "cancelled"):
             self._record_finished(row, over, mark)
-        elif mark is not None and (not self.is_known_to_queue or one.last >= mark.generation):
+        elif mark is not None and (not self.is_known_to_queue or record.last >= mark.generation):
             self._record_lost(mark, left if is_news else None)
         elif (
             is_news
@@ -241,15 +245,15 @@ class _Adoption:
             and row.state in ("queued", "paused", "held")
         ):
             self._update_job(row.job_id, remaining_work=left)
-        self._raise_generation(row, one.last, is_same)
+        self._raise_generation(row, record.last, is_same)
 
-    def _can_continue(self, row: Any, one: OpenAllocation, mark: Allocation | None) -> bool:
+    def _can_continue(self, row: Any, allocation: OpenAllocation, mark: Allocation | None) -> bool:
         """Return whether the allocation can go on as that of the job.
 
         It has to run the same command on GPUs that the queue has. It has to be alone on them or
         share them with a known job. The queue must not have recorded its end.
         """
-        order = one.order
+        order = allocation.order
         if (
             list(order["command"]) != json.loads(row.command)
             or self.gpu_types.get(order["pool"]) != order["gpu_type"]
@@ -257,15 +261,15 @@ class _Adoption:
             or order["gpus"] < 1
         ):
             return False
-        if mark is not None and mark.generation == one.generation:
+        if mark is not None and mark.generation == allocation.generation:
             return True
-        return one.generation > row.generation and not order.get("beside")
+        return allocation.generation > row.generation and not order.get("beside")
 
-    def _take_over(self, row: Any, one: OpenAllocation, mark: Allocation | None) -> None:
+    def _take_over(self, row: Any, kept: OpenAllocation, mark: Allocation | None) -> None:
         """Record that the allocation is ordered, runs or stops, as its order says."""
         if mark is not None:
             self._end_allocation(mark, Phase.LOST, self.now_s)
-        order = one.order
+        order = kept.order
         given = [
             {name: value for name, value in part.items() if value is not None}
             for part in order["nodes"]
@@ -278,14 +282,14 @@ class _Adoption:
         }
         phase = (
             "stopping"
-            if (one.folder / STOP).exists()
+            if (kept.folder / STOP).exists()
             else "running"
-            if (one.job_id, one.generation) in self.seen
+            if (kept.job_id, kept.generation) in self.seen
             else "ordered"
         )
         allocation = {
             "job_id": row.job_id,
-            "generation": one.generation,
+            "generation": kept.generation,
             "pool": order["pool"],
             "gpus": order["gpus"],
             "held_gpus": order["gpus"],
@@ -304,7 +308,7 @@ class _Adoption:
             want_generation=0,
             state="running",
             request="hold" if row.state == "held" else row.request,
-            generation=one.generation,
+            generation=kept.generation,
             remaining_work=order["remaining_work"],
             retry_at_s=None,
             finished_s=None,
@@ -355,11 +359,11 @@ class _Adoption:
         self.connection.execute(changed.values(**values, version=jobs.c.version + 1))
 
 
-def _first_generation(one: _JobRecord, newest: OpenAllocation | None) -> int:
+def _first_generation(record: _JobRecord, newest: OpenAllocation | None) -> int:
     """Return the first generation of the job, from the latest that the state knows of it."""
-    said: Record = (
-        one.over
-        if newest is None or newest.generation <= int(one.over.get("generation", -1))
+    latest: Record = (
+        record.over
+        if newest is None or newest.generation <= int(record.over.get("generation", -1))
         else newest.order
     )
-    return int(said.get("first_generation", 1))
+    return int(latest.get("first_generation", 1))

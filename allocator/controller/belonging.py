@@ -39,13 +39,13 @@ def check_new_state(connection: Connection, name: str, kind: str, folder: Path) 
 
     So a refusal leaves no folder behind.
     """
-    mine = Identity(kind, "", "", -1, str(folder.absolute()))
-    _refuse_foreign_state(connection, name, mine, _read_token(connection))
+    state = Identity(kind, "", "", -1, str(folder.absolute()))
+    _refuse_foreign_state(connection, name, state, _read_token(connection))
 
 
 def _read_token(connection: Connection) -> int:
-    held = lease.read_current(connection)
-    return 0 if held is None else held.token
+    current = lease.read_current(connection)
+    return 0 if current is None else current.token
 
 
 def link_state(store: QueueDatabase, executor: Executor, token: int) -> str:
@@ -75,64 +75,64 @@ def link_state(store: QueueDatabase, executor: Executor, token: int) -> str:
     """
     if not isinstance(executor, Durable):
         return ""
-    mine = executor.identity()
-    here = build_state(mine)
+    state = executor.identity()
+    here = build_state(state)
     with store.write() as connection:
         lease.check(connection, token)
-        _refuse_foreign_state(connection, store.name, mine, token - 1)
+        _refuse_foreign_state(connection, store.name, state, token - 1)
         before = identity.state(connection)
         if before != here:
             identity.remember_state(connection, here)
         queue = identity.queue_id(connection)
     executor.claim(queue)
-    if before is not None and mine.queue:
+    if before is not None and state.queue:
         return ""
-    return f'the queue is run by executor "{mine.kind}" with its state in {here.place} from now on'
+    return f'the queue is run by executor "{state.kind}" with its state in {here.place} from now on'
 
 
-def build_state(mine: Identity) -> State:
+def build_state(state: Identity) -> State:
     """Return how a queue remembers a state on this machine."""
-    return State(mine.kind, mine.state, f"{socket.gethostname()}:{mine.place}")
+    return State(state.kind, state.state, f"{socket.gethostname()}:{state.place}")
 
 
-def adopt_command(name: str, mine: Identity) -> str:
+def adopt_command(name: str, state: Identity) -> str:
     """Return the command with which a user makes the queue adopt the state."""
-    return f'allocator queue adopt "{name}" --executor {mine.kind} --state "{mine.place}"'
+    return f'allocator queue adopt "{name}" --executor {state.kind} --state "{state.place}"'
 
 
-def _refuse_foreign_state(connection: Connection, name: str, mine: Identity, token: int) -> None:
+def _refuse_foreign_state(connection: Connection, name: str, state: Identity, token: int) -> None:
     """Raise WrongState unless the state may be this queue's; token: the highest it gave out."""
     queue = identity.queue_id(connection)
     known = identity.state(connection)
-    adopt = adopt_command(name, mine)
-    if mine.is_adopting:
+    adopt = adopt_command(name, state)
+    if state.is_adopting:
         raise WrongState(
-            f'the adoption of the state in "{mine.place}" was cut short; give it again: {adopt}'
+            f'the adoption of the state in "{state.place}" was cut short; give it again: {adopt}'
         )
-    if mine.queue and mine.queue != queue:
+    if state.queue and state.queue != queue:
         raise WrongState(
-            f'the state in "{mine.place}" belongs to another queue than "{name}": what runs there'
+            f'the state in "{state.place}" belongs to another queue than "{name}": what runs there'
             " is not "
             "this queue's. Name another folder with --state; if this queue takes its place:"
             f" {adopt}"
         )
-    if known is not None and (known.kind, known.state) != (mine.kind, mine.state):
+    if known is not None and (known.kind, known.state) != (state.kind, state.state):
         raise WrongState(
             f'the jobs of queue "{name}" are run by executor "{known.kind}" with its state in'
-            f' {known.place}; executor "{mine.kind}" with the state in "{mine.place}" knows nothing'
-            " of them and would start them a second time. Go on with the former, or, once nothing"
-            f" runs there any more: {adopt}"
+            f' {known.place}; executor "{state.kind}" with the state in "{state.place}" knows'
+            " nothing of them and would start them a second time. Go on with the former, or, once"
+            f" nothing runs there any more: {adopt}"
         )
-    if (known is None and mine.queue) or mine.token > token:
+    if (known is None and state.queue) or state.token > token:
         raise WrongState(
             _describe_behind(
-                name, mine, f"the state has seen token {mine.token}, the queue gave out {token}"
+                name, state, f"the state has seen token {state.token}, the queue gave out {token}"
             )
         )
-    if known is None and mine.token < 0 and token > 0 and identity.has_run(connection):
+    if known is None and state.token < 0 and token > 0 and identity.has_run(connection):
         raise WrongState(
             f'queue "{name}" has jobs that a controller saw running, and the state in'
-            f' "{mine.place}" is new and knows nothing of them: they would be started a second'
+            f' "{state.place}" is new and knows nothing of them: they would be started a second'
             " time. Name the folder of the controller before with --state; if nothing of them runs"
             f" any more: {adopt}"
         )
@@ -145,9 +145,9 @@ def describe_set_back(name: str, executor: Executor, why: str) -> str:
     return f'queue "{name}" knows less than its executor ({why})'
 
 
-def _describe_behind(name: str, mine: Identity, why: str) -> str:
+def _describe_behind(name: str, state: Identity, why: str) -> str:
     return (
-        f'queue "{name}" knows less than the state of its executor in "{mine.place}" ({why}): it'
+        f'queue "{name}" knows less than the state of its executor in "{state.place}" ({why}): it'
         " was restored from a backup, or is another queue. Nothing was started or stopped. Show"
-        f" the queue what runs and what has ended: {adopt_command(name, mine)}"
+        f" the queue what runs and what has ended: {adopt_command(name, state)}"
     )

@@ -139,7 +139,7 @@ class Controller:
         NoPlanInTime.
         """
         try:
-            found = self._decide(self.cluster.observe())
+            decision = self._decide(self.cluster.observe())
         except Infeasible:
             round_input = self.cluster.round_input
             if round_input is None or not round_input.jobs_left_alone:
@@ -147,13 +147,13 @@ class Controller:
             self.cluster.ignores_stability = (
                 True  # as the next round of the controller, which follows at once
             )
-            found = self._decide(self.cluster.observe())
+            decision = self._decide(self.cluster.observe())
         round_input = self.cluster.round_input
         assert round_input is not None
-        told = build_result(
-            round_input.problem, found, policy=self.options.policy, seed=self.options.seed
+        plan = build_result(
+            round_input.problem, decision, policy=self.options.policy, seed=self.options.seed
         )
-        return told, guarded_decision.compute_wants(round_input.problem, found.allocation)[0]
+        return plan, guarded_decision.compute_wants(round_input.problem, decision.allocation)[0]
 
     def _decide(self, problem: Problem) -> Decision:
         round_input = self.cluster.round_input
@@ -162,21 +162,23 @@ class Controller:
         end = time.monotonic() + limit_s
         self.deciding = True
         try:
-            found = self._decide_problem(problem, round_input, limit_s)
+            decision = self._decide_problem(problem, round_input, limit_s)
             names = frozenset[str]()
             if self.options.stability.payback and not self.cluster.ignores_stability:
                 with self.store.read() as connection:
-                    names = steadiness.find_changes_to_hold_back(connection, problem, found)
+                    names = steadiness.find_changes_to_hold_back(connection, problem, decision)
             return (
-                self._decide_with_jobs_left_alone(round_input, names, found, end - time.monotonic())
+                self._decide_with_jobs_left_alone(
+                    round_input, names, decision, end - time.monotonic()
+                )
                 if names
-                else found
+                else decision
             )
         finally:
             self.deciding = False
 
     def _decide_with_jobs_left_alone(
-        self, round_input: RoundInput, names: frozenset[str], found: Decision, left_s: float
+        self, round_input: RoundInput, names: frozenset[str], decision: Decision, left_s: float
     ) -> Decision:
         """Decide again with these jobs left alone; without a plan, return the first decision."""
         built, problem = steadiness.make_non_preemptible(
@@ -185,7 +187,7 @@ class Controller:
         try:
             second = self._decide_problem(problem, round_input, max(left_s, 0.05))
         except (Infeasible, NoPlanInTime):
-            return found
+            return decision
         self.cluster.round_input = replace(
             round_input,
             snapshot=built,

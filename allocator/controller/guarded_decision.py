@@ -68,9 +68,9 @@ def decide_safely(
     """Return an audited decision with its bound. Raises only Infeasible and RoundFailed."""
     try:
         with raise_after(limits.time_s + GRACE_S):
-            found = decide(problem, policy=policy, solver=solver, limits=limits, memory=memory)
-            _ = found.proof  # computes the bound if the policy did not need it
-            return found
+            decision = decide(problem, policy=policy, solver=solver, limits=limits, memory=memory)
+            _ = decision.proof  # computes the bound if the policy did not need it
+            return decision
     except DecisionHung:
         raise RoundFailed(
             f"policy {policy} did not end within {limits.time_s + GRACE_S:g} s and was stopped"
@@ -185,8 +185,8 @@ def _format_environment(
         mode or "",
         str(jobs_per_gpu) if jobs_per_gpu > 1 else "",
     )
-    told = {name: text for name, text in zip(SETTINGS, texts, strict=True) if text}
-    return json.dumps(told, sort_keys=True) if told else ""
+    settings = {name: text for name, text in zip(SETTINGS, texts, strict=True) if text}
+    return json.dumps(settings, sort_keys=True) if settings else ""
 
 
 def format_plan(problem: Problem, decision: Decision, policy: str, seed: int) -> str:

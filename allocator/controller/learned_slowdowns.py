@@ -90,8 +90,8 @@ def find_colocations(
         if join_names(all_jobs[1:]) != cell or not at_s.keys() >= set(all_jobs):
             continue
         old = before.get(name)
-        goes_on = old is not None and old.others == cell and all(known[one] for one in all_jobs)
-        since_s = old.since_s if old and goes_on else max(at_s[one] for one in all_jobs)
+        goes_on = old is not None and old.others == cell and all(known[job] for job in all_jobs)
+        since_s = old.since_s if old and goes_on else max(at_s[job] for job in all_jobs)
         out[name] = Colocation(cell, alone, since_s)
     return out
 
@@ -126,13 +126,13 @@ def find_samples(
     """
     place = {name: i for i, name in enumerate(names)}
     out = []
-    for name, one in before.items():
+    for name, colocation in before.items():
         all_jobs = (name, *others.get(name, ()))
-        if join_names(all_jobs[1:]) != one.others or not place.keys() >= set(all_jobs):
+        if join_names(all_jobs[1:]) != colocation.others or not place.keys() >= set(all_jobs):
             continue
         i, *rest = (place[job] for job in all_jobs)
-        if is_working[[i, *rest]].all() and one.since_s <= since_s[i]:
-            out += [(i, j, one.alone) for j in rest]
+        if is_working[[i, *rest]].all() and colocation.since_s <= since_s[i]:
+            out += [(i, j, colocation.alone) for j in rest]
     return out
 
 
@@ -164,15 +164,15 @@ def correct_slowdowns(
         model, other, gpu_type, gpus, number = np.array(codes, dtype=np.int64).T
         alone, observed = np.array([(s.alone, s.observed) for s in fine]).T
         learned.observe(model, other, gpu_type, gpus, alone, observed, now_s, number)
-    found = learned.corrected(now_s)
+    corrected = learned.corrected(now_s)
     given_rows, rows = (
         list(zip(*(getattr(x, f.name).tolist() for f in fields(Sharing)), strict=True))
-        for x in (sharing, found)
+        for x in (sharing, corrected)
     )
     value: Json = {
         "estimates": [
-            [models[a], models[b], types[kind], gpus, one.to_dict()]
-            for (a, b, kind, gpus), one in learned.estimates.items()
+            [models[a], models[b], types[kind], gpus, estimate.to_dict()]
+            for (a, b, kind, gpus), estimate in learned.estimates.items()
         ],
         "rows": [
             [models[a], models[b], types[kind], gpus, *slowdowns]

@@ -100,14 +100,14 @@ STUCK = "no progress for"
 UNRATED = {cluster_tables.UNRATED: True}
 
 
-def mark_stuck_as_failed(one: Observation, detail: str) -> Observation:
+def mark_stuck_as_failed(observation: Observation, detail: str) -> Observation:
     """Return the observation, changed to "failed" if it is the stop of a stuck job.
 
     `detail` is the recorded detail of the allocation, which says that the job was stuck.
     """
-    if one.phase == Phase.STOPPED and detail.startswith(STUCK):
-        return replace(one, phase=Phase.FAILED, detail=detail)
-    return one
+    if observation.phase == Phase.STOPPED and detail.startswith(STUCK):
+        return replace(observation, phase=Phase.FAILED, detail=detail)
+    return observation
 
 
 def learn(
@@ -224,7 +224,7 @@ def learn(
         ]
         samples = samples[np.array(fits)[samples]]
         changed = {i for i, j, _ in together if not (fits[i] and fits[j])}
-        together = [one for one in together if one[0] not in changed]
+        together = [pair for pair in together if pair[0] not in changed]
         models = tuple(phase)
     if together:
         slowed = [
@@ -269,8 +269,8 @@ def _record_losses(
     for name, target, work, text in zip(names, targets, done.tolist(), reported, strict=True):
         if target is None or not text:
             continue
-        said = json.loads(text)
-        at, loss = said.get("loss_at", work), said.get("loss", math.nan)
+        report = json.loads(text)
+        at, loss = report.get("loss_at", work), report.get("loss", math.nan)
         if at >= 0 and describe_fault(loss) is None:
             heard.append(observations.Heard(name, target, at, loss))
     observations.record_losses(connection, heard)
@@ -305,7 +305,7 @@ def _take_trials(
     Models that trials measure are fitted to these, so no other samples correct their speeds.
     """
     known = profiling.read(connection)
-    trials = {one.job_id: one.at for one in known.open}
+    trials = {trial.job_id: trial.at for trial in known.open}
     for j in samples.tolist():
         if names[j] in trials and speed[j] > 0:
             known = known.add_sample(trials[names[j]], float(speed[j]))
@@ -327,7 +327,7 @@ def _load_progress(
     past = old[np.array(list(map(place.get, names, repeat(-1))), dtype=np.int64)]
     known = past["generation"] == np.array(generations, dtype=np.int64)
     past[~known] = 0
-    return known, past, looked_s, {name: Colocation(*one) for name, one in colocations.items()}
+    return known, past, looked_s, {name: Colocation(*row) for name, row in colocations.items()}
 
 
 def _floats_or(values: Sequence[float | None], otherwise: float) -> Floats:
@@ -429,10 +429,10 @@ class Profile:
             kind, pools = self._type.get(key[1], -1), self.problem.pools
             largest_gb = pools.memory_gb[pools.gpu_type == kind].max(initial=0.0)
             model, gpus = self._model[key[0]], key[2]
-            found = self._table.rate(
+            rates = self._table.rate(
                 np.array([model]), np.array([kind]), np.array([gpus]), largest_gb
             )
-            self._rates[key] = math.nan if kind < 0 else float(found[0][0])
+            self._rates[key] = math.nan if kind < 0 else float(rates[0][0])
         return self._rates[key]
 
 

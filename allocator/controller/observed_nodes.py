@@ -37,20 +37,23 @@ def add_new_nodes(
             known = cluster_tables.read_node_sizes(connection)
     pools = {pool for pool, _ in known.values()}
     new = [
-        one
-        for one in seen
-        if one.node not in known and one.pool in pools and one.state == UP and one.gpus > 0
+        status
+        for status in seen
+        if status.node not in known
+        and status.pool in pools
+        and status.state == UP
+        and status.gpus > 0
     ]
     if not new:
         return {}
     out = dict.fromkeys(new, "")
     with store.write() as connection:
         lease.check(connection, token)
-        for one in new:
+        for status in new:
             try:
-                add_nodes(connection, [one.node], {"pool": one.pool, "gpus": one.gpus})
+                add_nodes(connection, [status.node], {"pool": status.pool, "gpus": status.gpus})
             except UsageError as error:
-                out[one] = str(error)
+                out[status] = str(error)
     return out
 
 
@@ -77,16 +80,16 @@ def limit_snapshot(
         np.nan_to_num(np.asarray(nodes.columns.get(column, np.full(len(name), np.nan))), nan=np.inf)
         for column in LEAVING
     )
-    observed = {(one.pool, one.node): one for one in seen}
-    watched = {one.pool for one in seen}
+    observed = {(status.pool, status.node): status for status in seen}
+    watched = {status.pool for status in seen}
     for n in sorted(range(len(name)), key=lambda n: (name[n] in busy, -n)):
         if pool[n] in watched:
             # a node of a pool that is observed, and that is not named, is gone
-            one = observed.get((pool[n], name[n]), NodeStatus(name[n], pool[n], 0, DOWN))
-            size[n] = min(size[n], one.gpus)
-            state[n] = max(state[n], one.state, key=STATES.index)
-            if one.leaves_s < leaves_s[n]:
-                leaves_s[n], returns_s[n] = one.leaves_s, one.returns_s
+            status = observed.get((pool[n], name[n]), NodeStatus(name[n], pool[n], 0, DOWN))
+            size[n] = min(size[n], status.gpus)
+            state[n] = max(state[n], status.state, key=STATES.index)
+            if status.leaves_s < leaves_s[n]:
+                leaves_s[n], returns_s[n] = status.leaves_s, status.returns_s
         elif state[n] == UP:
             missing = max(0.0, min(short.get(pool[n], 0.0), size[n]))
             size[n] -= missing

@@ -92,7 +92,7 @@ class Trials:
     def to_json(self) -> list[Any]:
         """Return the value that is stored; the present noise scales are stored apart."""
         speeds = [[*at, *seen] for at, seen in self.speeds.items()]
-        trials = [asdict(one) for one in self.open]
+        trials = [asdict(trial) for trial in self.open]
         noise = [[*at, phi] for at, phi in self.noise_at.items()]
         return [speeds, dict(self.gpu_s), trials, sorted(self.skips), noise]
 
@@ -105,7 +105,7 @@ class Trials:
         return cls(
             {Configuration(*row[:4]): (row[4], row[5]) for row in speeds},
             gpu_s,
-            tuple(Trial(**(one | {"at": Configuration(*one["at"])})) for one in trials),
+            tuple(Trial(**(stored | {"at": Configuration(*stored["at"])})) for stored in trials),
             frozenset(skips),
             {Configuration(*row[:4]): row[4] for row in noise},
         )
@@ -178,21 +178,21 @@ def profile(
     snapshot: Snapshot, problem: Problem, known: Trials, interval_s: float
 ) -> ProfiledRound:
     """Return the round with fitted curves and with the trials that jobs shall run."""
-    asked = {c.name: c.default for c in PROFILING} | dict(problem.settings.get(TABLE, {}))
+    settings = {c.name: c.default for c in PROFILING} | dict(problem.settings.get(TABLE, {}))
     models = profiled_models(problem)
-    longest_s = asked["trial_s"] + SPARE_ROUNDS * interval_s
-    trials, restarts = _follow(problem, known, asked["trial_s"], longest_s - interval_s)
+    longest_s = settings["trial_s"] + SPARE_ROUNDS * interval_s
+    trials, restarts = _follow(problem, known, settings["trial_s"], longest_s - interval_s)
     fitted = use_fits(snapshot, trials)
     if fitted is not snapshot:
         problem = validate(fitted)
-    busy = {one.at.model for one in trials.open} | trials.skips
+    busy = {trial.at.model for trial in trials.open} | trials.skips
     new = []
     for model in sorted(models - busy):
-        left_s = asked["gpu_hours"] * HOUR - trials.gpu_s.get(model, 0.0)
-        found = _next_trial(problem, model, trials, left_s / longest_s)
-        if found is not None:
-            new.append(found)
-            restarts[found.job_id] = 0
+        left_s = settings["gpu_hours"] * HOUR - trials.gpu_s.get(model, 0.0)
+        trial = _next_trial(problem, model, trials, left_s / longest_s)
+        if trial is not None:
+            new.append(trial)
+            restarts[trial.job_id] = 0
     trials = replace(trials, open=(*trials.open, *new), skips=frozenset())
     if trials.open:
         fitted = _offer(fitted, trials.open)
@@ -208,23 +208,23 @@ def _follow(
     number = {name: j for j, name in enumerate(jobs.job_id)}
     gpu_s, speeds = dict(known.gpu_s), dict(known.speeds)
     still, skips, ended = [], set[str](), {}
-    for one in known.open:
-        j = number.get(one.job_id, -1)
-        at = one.at
+    for trial in known.open:
+        j = number.get(trial.job_id, -1)
+        at = trial.at
         runs = j >= 0 and jobs.state[j] == State.RUNNING and jobs.gpus[j] == at.gpus
-        passed_s = max(0.0, now - one.counted_s)
+        passed_s = max(0.0, now - trial.counted_s)
         if runs or (j < 0 and passed_s > 0):  # a job that is gone was done in the meantime
             gpu_s[at.model] = gpu_s.get(at.model, 0.0) + at.gpus * passed_s
-        is_measured = at in speeds and now - one.began_s >= trial_s
-        if runs and not is_measured and now - one.began_s < longest_s:
-            still.append(replace(one, counted_s=now))
+        is_measured = at in speeds and now - trial.began_s >= trial_s
+        if runs and not is_measured and now - trial.began_s < longest_s:
+            still.append(replace(trial, counted_s=now))
         elif runs:
             speeds.setdefault(at, (0.0, 0))
-            ended[one.job_id] = at.batch
+            ended[trial.job_id] = at.batch
         elif j >= 0:
             skips.add(at.model)
-    found = replace(known, speeds=speeds, gpu_s=gpu_s, open=tuple(still), skips=frozenset(skips))
-    return found, ended
+    trials = replace(known, speeds=speeds, gpu_s=gpu_s, open=tuple(still), skips=frozenset(skips))
+    return trials, ended
 
 
 def use_fits(snapshot: Snapshot, trials: Trials) -> Snapshot:
@@ -331,20 +331,20 @@ def _offer(snapshot: Snapshot, trials: Iterable[Trial]) -> Snapshot:
     Each is of a model of its own, with one row of rates.csv: the speed that is believed there.
     """
     jobs, rates = snapshot.tables["jobs.csv"], snapshot.tables.get("rates.csv")
-    runs = {one.job_id: one for one in trials}
+    runs = {trial.job_id: trial for trial in trials}
     models = [
         _name(runs[name].at) if name in runs else model
         for name, model in zip(jobs.texts("job_id"), jobs.texts("model"), strict=True)
     ]
     rows = {
-        _name(one.at): {
-            "model": _name(one.at),
-            "gpu_type": one.at.gpu_type,
-            "gpus": str(one.at.gpus),
-            "work_per_s": repr(one.rate),
-            "batch_size": str(one.at.batch),
+        _name(trial.at): {
+            "model": _name(trial.at),
+            "gpu_type": trial.at.gpu_type,
+            "gpus": str(trial.at.gpus),
+            "work_per_s": repr(trial.rate),
+            "batch_size": str(trial.at.batch),
         }
-        for one in runs.values()
+        for trial in runs.values()
     }
     names = list(dict.fromkeys((*(rates.columns if rates is not None else ()), *RATE_COLUMNS)))
     columns = {

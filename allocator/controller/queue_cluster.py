@@ -241,9 +241,12 @@ class QueueCluster:
                 self.log.event("state_recorded", detail=words)
         seen = self._observe_executor()
         look = (
-            {(one.job_id, one.generation, one.phase) for one in seen},
+            {
+                (observation.job_id, observation.generation, observation.phase)
+                for observation in seen
+            },
             sorted(self._read_capacity().items()),
-            sorted((one.node, one.state) for one in self._read_nodes()),
+            sorted((status.node, status.state) for status in self._read_nodes()),
         )
         due = not self._is_quiet(now, look) and self._poll(now, seen, look)
         if (users_jobs := self._users_jobs) is not None:
@@ -262,7 +265,7 @@ class QueueCluster:
     def _poll(self, now: float, seen: Sequence[Observation], look: Any) -> bool:
         """Do what is to be done after an observation, and return whether a round is due."""
         self._quiet, gpus = None, look[1:]
-        ended = any(one.phase != "running" for one in seen)
+        ended = any(observation.phase != "running" for observation in seen)
         with self.store.write() as connection:
             version = read_version(connection)
             repeated = periodic.submit_due(connection, now)
@@ -274,14 +277,14 @@ class QueueCluster:
             on_down_nodes = allocations.find_on_down_nodes(connection)
             if not due:
                 until_s = min(self._next_round_s, query(connection, _NEXT, now)[0][0])
-        for one in repeated:
-            self.log.event("repeated", job_id=one.job_id, series=one.series, missed=one.missed)
+        for run in repeated:
+            self.log.event("repeated", job_id=run.job_id, series=run.series, missed=run.missed)
         self._acknowledge(seen, recorded)
         has_news = self._add_observed_nodes() or bool(on_down_nodes or recorded.unknown)
         if on_down_nodes:
             self._lose_on_down_nodes()
         if not due:
-            given = self.reconcile({one.key for one in seen})
+            given = self.reconcile({observation.key for observation in seen})
             if not (has_news or ended or given or self._untold or self.pending_round):
                 self._quiet = _QuietPoll(version, look, now, until_s)
         return due
@@ -294,7 +297,10 @@ class QueueCluster:
         """
         seen = list(self._query_executor("observe", self.executor.observe))
         now = self.clock.now()
-        return [one if one.at_s <= now else replace(one, at_s=now) for one in seen]
+        return [
+            observation if observation.at_s <= now else replace(observation, at_s=now)
+            for observation in seen
+        ]
 
     def _read_capacity(self) -> Mapping[str, int]:
         """Return the GPUs of each pool as the executor counts them."""
@@ -319,16 +325,18 @@ class QueueCluster:
         self._settings, self.rows.wants = {}, None
         with self.store.read() as connection:
             last = round_journal.history(connection, limit=1)
-        self.pending_round = next((one.number for one in last if one.outcome == "decided"), None)
+        self.pending_round = next(
+            (entry.number for entry in last if entry.outcome == "decided"), None
+        )
 
     def _add_observed_nodes(self) -> bool:
         """Add nodes that the executor observes in pools whose nodes it lists; return if any."""
         new = add_new_nodes(self.store, self.lease_holder.token, self._read_nodes())
-        for one, refusal in new.items():
-            name, detail = "node_added", f"{one.gpus} GPUs"
+        for status, refusal in new.items():
+            name, detail = "node_added", f"{status.gpus} GPUs"
             if refusal:
                 name, detail = "node_refused", refusal
-            self.log.event(name, node=one.node, pool=one.pool, detail=detail)
+            self.log.event(name, node=status.node, pool=status.pool, detail=detail)
         return bool(new)
 
     def _lose_on_down_nodes(self) -> None:
@@ -340,13 +348,13 @@ class QueueCluster:
         token = self.lease_holder.token
         with self.store.write() as connection:
             stops = allocations.order_stops_on_down_nodes(connection, token, self.clock.now())
-        told = [
-            one
-            for one in stops
-            if self._command_executor("stop", self.executor.stop, *one.key, token)
+        stopped = [
+            allocation
+            for allocation in stops
+            if self._command_executor("stop", self.executor.stop, *allocation.key, token)
         ]
-        seen = {one.key: one for one in self._observe_executor()}
-        ends = [_end_on_down_node(one, seen, self.clock.now()) for one in told]
+        seen = {observation.key: observation for observation in self._observe_executor()}
+        ends = [_end_on_down_node(allocation, seen, self.clock.now()) for allocation in stopped]
         with self.store.write() as connection:
             recorded = self._write_observations(connection, ends, False)
         self._log_ended(recorded.ended)
@@ -356,15 +364,15 @@ class QueueCluster:
     ) -> _Recorded:
         """Write what was observed in a transaction; mere progress only if `progress` is set."""
         news, unknown = [], list[Observation]()
-        known = allocations.read_held(connection, {one.job_id for one in seen})
-        for one in seen:
-            mark = known.get(one.job_id)
-            if mark is None or mark.generation != one.generation:
-                unknown.append(one)
-            elif one.phase != "running":
-                news.append((learning.mark_stuck_as_failed(one, mark.detail), mark))
+        known = allocations.read_held(connection, {observation.job_id for observation in seen})
+        for observation in seen:
+            mark = known.get(observation.job_id)
+            if mark is None or mark.generation != observation.generation:
+                unknown.append(observation)
+            elif observation.phase != "running":
+                news.append((learning.mark_stuck_as_failed(observation, mark.detail), mark))
             elif progress or mark.phase == "ordered":
-                news.append((one, mark))
+                news.append((observation, mark))
         is_history = self._rounds_decided % HISTORY_EVERY == 0
         token, retries = self.lease_holder.token, self.options.retries
         ended = observations.record(connection, token, news, retries, is_history) if news else []
@@ -375,13 +383,15 @@ class QueueCluster:
     def _acknowledge(self, seen: Sequence[Observation], recorded: _Recorded) -> None:
         """Acknowledge the recorded ends, and stop running allocations that nobody ordered."""
         self._log_ended(recorded.ended)
-        for one in seen:
-            if one.phase != "running":
-                self._command_executor("acknowledge", self.executor.acknowledge, *one.key)
-        for one in recorded.unknown:
-            if one.phase == "running":
-                self.log.event("stranger", job_id=one.job_id, generation=one.generation)
-                self._command_executor("stop", self._stop_unknown_allocation, *one.key)
+        for observation in seen:
+            if observation.phase != "running":
+                self._command_executor("acknowledge", self.executor.acknowledge, *observation.key)
+        for observation in recorded.unknown:
+            if observation.phase == "running":
+                self.log.event(
+                    "stranger", job_id=observation.job_id, generation=observation.generation
+                )
+                self._command_executor("stop", self._stop_unknown_allocation, *observation.key)
 
     def _stop_unknown_allocation(self, job_id: str, generation: int) -> None:
         # its end was acknowledged, and the executor reported it once more
@@ -394,22 +404,22 @@ class QueueCluster:
         Every order is written before it is given. So the queue was set back, and stopping those
         jobs would lose them.
         """
-        names = {one.job_id for one in unknown}
+        names = {observation.job_id for observation in unknown}
         newest = purged_names.read_newest_generations(connection, names)
-        for one in unknown:
-            last = newest.get(one.job_id, 0)
-            if one.generation > last:
+        for observation in unknown:
+            last = newest.get(observation.job_id, 0)
+            if observation.generation > last:
                 why = (
-                    f'job "{one.job_id}" has allocation {one.generation}, the last that the queue'
-                    f" ordered is {last}"
+                    f'job "{observation.job_id}" has allocation {observation.generation}, the last'
+                    f" that the queue ordered is {last}"
                 )
                 raise WrongState(belonging.describe_set_back(self.store.name, self.executor, why))
 
     def _log_ended(self, ended: Sequence[Ended]) -> None:
-        for one in ended:
+        for end in ended:
             # a stop that a round ordered is no event
-            self._has_event |= one.phase != "stopped" or one.state not in ("queued", "paused")
-            self.log.event("ended", **one._asdict())
+            self._has_event |= end.phase != "stopped" or end.state not in ("queued", "paused")
+            self.log.event("ended", **end._asdict())
 
     def _is_round_due(self, connection: Connection, now: float, ended: bool, gpus: Any) -> bool:
         """Return whether a round is due: at a tick, after an event (--react), or as the first one.
@@ -487,19 +497,19 @@ class QueueCluster:
         round_input = self.round_input
         assert round_input is not None
         problem = round_input.problem
-        told = build_result(problem, decision, policy=self.options.policy, seed=self.options.seed)
+        plan = build_result(problem, decision, policy=self.options.policy, seed=self.options.seed)
         entry = self._build_journal_entry(
             took_s,
-            status=told.status,
-            value=told.objective_value,
-            bound=told.bound,
-            gap=told.gap,
-            plan=journal.pack_plan(told),
-            detail=_describe_round(round_input.jobs_left_alone, told),
+            status=plan.status,
+            value=plan.objective_value,
+            bound=plan.bound,
+            gap=plan.gap,
+            plan=journal.pack_plan(plan),
+            detail=_describe_round(round_input.jobs_left_alone, plan),
         )
         wants, changes = guarded_decision.compute_wants(problem, decision.allocation)
-        plan = decision.allocation
-        self.beliefs = compute_beliefs(problem, plan) if (plan.primary >= 0).any() else {}
+        chosen = decision.allocation
+        self.beliefs = compute_beliefs(problem, chosen) if (chosen.primary >= 0).any() else {}
         token, trials = self.lease_holder.token, round_input.trials
         if trials is not None:
             wants = profiling.restart_jobs(wants, trials.restarts)
@@ -530,7 +540,7 @@ class QueueCluster:
         self._orders, self.pending_round, self.rows.wants = orders, orders.pending, wants
         self._finish_round()
         self._rounds_decided += 1
-        self.log.round(number, problem, told, took_s, changes)
+        self.log.round(number, problem, plan, took_s, changes)
         return changes
 
     def fail(self, error: Exception, took_s: float = 0.0) -> int:
@@ -594,11 +604,17 @@ class QueueCluster:
         self._orders = None
         for left in reversed(range(MOST_FOLLOW_UPS)):
             seen = (
-                [one for one in self._observe_executor() if one.key in ordered] if ordered else []
+                [
+                    observation
+                    for observation in self._observe_executor()
+                    if observation.key in ordered
+                ]
+                if ordered
+                else []
             )
             if not seen:
                 return
-            is_over = left == 0 or all(one.phase == "running" for one in seen)
+            is_over = left == 0 or all(observation.phase == "running" for observation in seen)
             # the follow-up orders are in the transaction that records why they are safe
             capacity = self._read_capacity()
             with self.store.write() as connection:
@@ -644,9 +660,9 @@ class QueueCluster:
         # what the queue knows as running, and the executor did not report
         if known is not None and not known.issuperset(settings):
             starts += [
-                one
-                for one in allocations.list_starts(connection, token, "running")
-                if one.key not in known
+                start
+                for start in allocations.list_starts(connection, token, "running")
+                if start.key not in known
             ]
         if pending and not stops and not starts and not query(connection, _UNMET):
             round_journal.mark_applied(connection, token, pending)
@@ -654,7 +670,7 @@ class QueueCluster:
         # a start that was ordered before machines were lost waits until a round has made
         # free capacity for it
         free_gpus = allocations.count_free_gpus(connection, capacity) if starts else {}
-        starts = [one for one in starts if free_gpus.get(one.pool, 0) >= 0]
+        starts = [start for start in starts if free_gpus.get(start.pool, 0) >= 0]
         return _Orders(stops, starts, settings, pending)
 
     def _give_orders(self, orders: _Orders) -> set[tuple[str, int]]:
@@ -663,17 +679,17 @@ class QueueCluster:
         A job starts on GPUs of a running job only after that job was told of it.
         """
         token, self.pending_round = self.lease_holder.token, orders.pending
-        for held in orders.stops:
-            self._command_executor("stop", self.executor.stop, *held.key, token)
+        for stop in orders.stops:
+            self._command_executor("stop", self.executor.stop, *stop.key, token)
         self._tell_jobs(orders.settings)
         starts = [
-            one
-            for one in orders.starts
-            if self._untold.isdisjoint(other.key for other in one.beside)
+            start
+            for start in orders.starts
+            if self._untold.isdisjoint(other.key for other in start.beside)
         ]
         for start in starts:
             self._command_executor("start", self.executor.start, start)
-        return {*(one.key for one in orders.stops), *(one.key for one in starts)}
+        return {*(order.key for order in orders.stops), *(order.key for order in starts)}
 
     def _tell_jobs(self, wanted: Mapping[tuple[str, int], Mapping[str, str] | None]) -> None:
         """Tell running jobs how to run where that has changed."""
@@ -715,20 +731,20 @@ class QueueCluster:
 
 
 def _end_on_down_node(
-    one: allocations.Allocation, seen: Mapping[tuple[str, int], Observation], now_s: float
+    allocation: allocations.Allocation, seen: Mapping[tuple[str, int], Observation], now_s: float
 ) -> Observation:
     """Return the observed end of an allocation, or else that it is lost with its node."""
-    known = seen.get(one.key)
+    known = seen.get(allocation.key)
     if known is not None and known.phase != Phase.RUNNING:
         return known
-    nodes = " ".join(map(str, one.parts))
+    nodes = " ".join(map(str, allocation.parts))
     work = 0.0 if known is None else known.work_done
-    return Observation(*one.key, now_s, Phase.LOST, work, f"a node of it is down: {nodes}")
+    return Observation(*allocation.key, now_s, Phase.LOST, work, f"a node of it is down: {nodes}")
 
 
-def _describe_round(left_alone: frozenset[str], told: Plan) -> str:
+def _describe_round(left_alone: frozenset[str], plan: Plan) -> str:
     """Return which jobs are left alone, and which move to other nodes; "" if there are none."""
-    columns = (told.jobs[name] for name in ("job_id", "action", "nodes"))
+    columns = (plan.jobs[name] for name in ("job_id", "action", "nodes"))
     moves = [
         f"{job_id} to {'|'.join(str(NodePart(**part)) for part in nodes)}"
         for job_id, action, nodes in zip(*columns, strict=True)

@@ -57,19 +57,19 @@ def apply_budgets(
         The GPU-hours of the month are among them. Without budgets and limits of GPU-hours, the
         snapshot and the problem are unchanged and the books are None.
     """
-    found = _read_books(connection)
+    stored = _read_books(connection)
     months: Json = {}
     if books.limits_gpu_hours(problem):
-        snapshot, problem, months = _with_gpu_hours(connection, snapshot, problem, found)
+        snapshot, problem, months = _with_gpu_hours(connection, snapshot, problem, stored)
     if not books.budgets(problem):
         return snapshot, problem, months or None
 
     def read_past(since_s: float) -> History:
         return read_history(connection, snapshot.name, problem.models, since_s)[0]
 
-    since_s = found.get("at_s")
+    since_s = stored.get("at_s")
     spent = {} if since_s is None else measure_costs(connection, problem, since_s)
-    now = books.update_books(books.from_json(found), problem, spent)
+    now = books.update_books(books.from_json(stored), problem, spent)
     changed = books.apply_books(plans.apply(problem, read_past, now.get(books.WHOLE)), now)
     snapshot_with_terms = books.snapshot_with_terms(snapshot, changed)
     kept = {
@@ -84,10 +84,10 @@ def apply_budgets(
 
 
 def _with_gpu_hours(
-    connection: Connection, snapshot: Snapshot, problem: Problem, found: Record
+    connection: Connection, snapshot: Snapshot, problem: Problem, stored: Record
 ) -> tuple[Snapshot, Problem, Json]:
     """Return the snapshot and the problem with the GPU-hours of the month, and what is kept."""
-    use = books.use_from_json(found.get(GPU_HOURS))
+    use = books.use_from_json(stored.get(GPU_HOURS))
     now_s = problem.now_s
     rows = read_costs(connection, now_s, use.since_s(now_s), ("tenant",))
     use = books.add_gpu_hours(use, now_s, {row["tenant"]: row["gpu_hours"] for row in rows})

@@ -43,7 +43,7 @@ class UsersJobs:
 
     def take(self, token: int, now_s: float) -> None:
         """Submit new jobs to the queue, and pass cancellations on, both ways. Raises LeaseLost."""
-        listed = {one.job_id: one for one in self._source.list_cluster_jobs()}
+        listed = {job.job_id: job for job in self._source.list_cluster_jobs()}
         with self._store.read() as connection:
             states = dict(query_of(connection, _STATES, list(listed)))
             gone = [
@@ -61,9 +61,9 @@ class UsersJobs:
         old = time.monotonic() - AGAIN_S
         new = [
             name
-            for name, one in listed.items()
+            for name, job in listed.items()
             if name not in states
-            and not one.is_over
+            and not job.is_over
             and self._refused.get(name, ("", -AGAIN_S))[1] <= old
         ]
         if new:
@@ -81,8 +81,8 @@ class UsersJobs:
             try:
                 with self._store.write() as connection:
                     lease.check(connection, token)
-                    said = build_submission(_choose_gpu_types(connection, name, values[name]))
-                    submit(connection, [said], now_s)
+                    submission = build_submission(_choose_gpu_types(connection, name, values[name]))
+                    submit(connection, [submission], now_s)
             except LeaseLost:
                 raise
             except AllocatorError as error:

@@ -36,9 +36,9 @@ T = TypeVar("T")
 
 def rows(kind: type[T], table: ParsedTable, names: Names, /, **columns: Any) -> T:
     """Return a table as arrays: the columns that `kind` has as fields, and those given here."""
-    asked = {field.name for field in fields(kind)} - columns.keys()  # type: ignore[arg-type]
+    needed = {field.name for field in fields(kind)} - columns.keys()  # type: ignore[arg-type]
     for column in table.schema.columns:
-        if column.name in asked:
+        if column.name in needed:
             columns[column.name] = values(column, table.columns[column.name], names)
     return kind(**columns)
 

@@ -83,10 +83,10 @@ class ParsedTable:
 
     def shown(self, column: str, row: int) -> str:
         """Return a cell as messages show it: numbers and choices plainly, other texts in quotes."""
-        one = self.schema.column(column)
-        if one.kind is ColumnKind.CHOICE:
-            return str(one.choices[self[column][row]])
-        if one.kind is ColumnKind.TEXT:
+        declared = self.schema.column(column)
+        if declared.kind is ColumnKind.CHOICE:
+            return str(declared.choices[self[column][row]])
+        if declared.kind is ColumnKind.TEXT:
             return quote(self[column][row])
         shown = self.text(column, row)
         return quote(shown) if isinstance(self[column], list) else shown
@@ -169,18 +169,18 @@ class ParsedTable:
             self.faults(unknown, words)
 
 
-def grid(schema: TableSchema, snapshot: Snapshot, found: Findings) -> ParsedTable:
+def grid(schema: TableSchema, snapshot: Snapshot, findings: Findings) -> ParsedTable:
     """Parse one table of a snapshot; an absent one has no rows.
 
-    Faults of headers, cells and keys are added to `found`.
+    Faults of headers, cells and keys are added to `findings`.
     """
     readable = all(f.file != schema.file for f in snapshot.faults)
     present = schema.file in snapshot.tables
     table = snapshot.tables[schema.file] if present else Table(schema.file, {}, ())
     if present:
-        _header(schema, table, found)
+        _header(schema, table, findings)
     elif schema.required and readable:
-        found.fault(schema.file, None, f"is missing; it holds {schema.doc}")
+        findings.fault(schema.file, None, f"is missing; it holds {schema.doc}")
     columns: dict[str, ParsedColumn] = {}
     wrong: list[Complaint] = []
     for column in schema.columns:
@@ -191,7 +191,7 @@ def grid(schema: TableSchema, snapshot: Snapshot, found: Findings) -> ParsedTabl
             columns[column.name] = default_column(column, len(table))
     lost = any(c.required and c.name not in table.columns for c in schema.columns)
     whole = readable and not (lost if present else schema.required)
-    out = ParsedTable(schema, table.lines, table.columns, columns, present, whole, found)
+    out = ParsedTable(schema, table.lines, table.columns, columns, present, whole, findings)
     for row, message in wrong:
         out.fault(row, message)
     if schema.key and out.ok(*schema.key).any():
@@ -201,13 +201,15 @@ def grid(schema: TableSchema, snapshot: Snapshot, found: Findings) -> ParsedTabl
 
 def grids(
     snapshot: Snapshot,
-    found: Findings,
+    findings: Findings,
     levels: Sequence[str],
     schemas: Mapping[str, TableSchema] = TABLES,
 ) -> dict[str, ParsedTable]:
     """Parse all tables of the schemas, by file name; nodes.csv has the `levels` of the topology."""
     return {
-        file: grid(_with_levels(schema, levels) if file == NODES.file else schema, snapshot, found)
+        file: grid(
+            _with_levels(schema, levels) if file == NODES.file else schema, snapshot, findings
+        )
         for file, schema in schemas.items()
     }
 
@@ -219,17 +221,17 @@ def _with_levels(schema: TableSchema, levels: Sequence[str]) -> TableSchema:
     return replace(schema, columns=(*schema.columns, *levels_of))
 
 
-def _header(schema: TableSchema, table: Table, found: Findings) -> None:
+def _header(schema: TableSchema, table: Table, findings: Findings) -> None:
     known = schema.by_name
     strange = [name for name in table.columns if name not in known]
     unused = [name for name in known if name not in table.columns]
     for name in unused:
         if known[name].required:
             hint = did_you_mean(name, strange)
-            found.fault(schema.file, HEADER, f"column {name} is missing{hint}")
+            findings.fault(schema.file, HEADER, f"column {name} is missing{hint}")
     for i, name in enumerate(strange):
         hint = suggest_setting(name, unused) if i < HINTED else ""
-        found.warn(
+        findings.warn(
             schema.file,
             HEADER,
             f"column {quote(name)} is not known and is ignored{hint}",

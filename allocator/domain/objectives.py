@@ -128,15 +128,15 @@ def parse_sums(text: str) -> tuple[tuple[tuple[Objective, float], ...], ...]:
 
 
 def _terms(text: str, part: str) -> Terms:
-    found: dict[str, float] = {}
+    factors: dict[str, float] = {}
     for item in part.split(","):
         name, equals, number = (word.strip() for word in item.partition("="))
         if name not in BUILT_IN:
             _check_known(name)
-        if name in found:
+        if name in factors:
             raise ValueError(f"{quote(text)} names {name} twice in a sum")
-        found[name] = _factor(number, text) if equals else 1.0
-    return tuple(found.items())
+        factors[name] = _factor(number, text) if equals else 1.0
+    return tuple(factors.items())
 
 
 def _check_known(name: str) -> None:

@@ -32,12 +32,12 @@ class Phase(NamedTuple):
 def find_phases(models: tuple[str, ...]) -> tuple[Phase, ...]:
     """Return the phases among the models, by model and share."""
     number = {name: m for m, name in enumerate(models)}
-    found = []
+    phases = []
     for name, m in number.items():
         base, _, share = name.rpartition("@")
         if base in number and 0.0 < (begins := _as_number(share)) < 1.0:
-            found.append(Phase(number[base], begins, m))
-    return tuple(sorted(found))
+            phases.append(Phase(number[base], begins, m))
+    return tuple(sorted(phases))
 
 
 def _as_number(text: str) -> float:
@@ -54,16 +54,16 @@ def present_models(models: Sequence[str], model: Ints, share_done: Floats) -> In
     `share_done` (n,) is the share of its work that each job has done.
     """
     out = model
-    for one in find_phases(tuple(models)):
-        is_in = (model == one.model) & (share_done >= one.begins - ROUNDING)
-        out = np.where(is_in, one.phase, out)
+    for phase in find_phases(tuple(models)):
+        is_in = (model == phase.model) & (share_done >= phase.begins - ROUNDING)
+        out = np.where(is_in, phase.phase, out)
     return out
 
 
 def next_begin(models: Sequence[str], model: Ints, share_done: Floats) -> Floats:
     """Return the share of work at which the next phase of each job begins, 1 without one, (n,)."""
     out = np.ones(len(model))
-    for one in reversed(find_phases(tuple(models))):
-        is_ahead = (model == one.model) & (share_done < one.begins - ROUNDING)
-        out = np.where(is_ahead, one.begins, out)
+    for phase in reversed(find_phases(tuple(models))):
+        is_ahead = (model == phase.model) & (share_done < phase.begins - ROUNDING)
+        out = np.where(is_ahead, phase.begins, out)
     return out

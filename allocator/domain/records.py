@@ -54,8 +54,8 @@ class Record:
             doc = f"{column.doc[0].upper()}{column.doc[1:]}."
             words += [f"{name} : {kind}{', optional' * is_optional}", fill(doc, 96, **INDENT)]
         head, heading, end = cleandoc(cls.__doc__ or "").partition("Examples\n")
-        told = "\n".join(("Parameters\n----------", *words))
-        cls.__doc__, cls.__annotations__ = f"{head}{told}\n\n{heading}{end}", kinds | more
+        parameters = "\n".join(("Parameters\n----------", *words))
+        cls.__doc__, cls.__annotations__ = f"{head}{parameters}\n\n{heading}{end}", kinds | more
         RECORDS[table] = dataclasses.dataclass(frozen=True, repr=False)(cls)
 
     def given(self) -> dict[str, Any]:

@@ -45,27 +45,29 @@ class Settings:
         return tuple(self.tables["topology"].get("levels") or LEVELS)
 
 
-def settings(snapshot: Snapshot, found: Findings, known: tuple[Column, ...] = CONFIG) -> Settings:
+def settings(
+    snapshot: Snapshot, findings: Findings, known: tuple[Column, ...] = CONFIG
+) -> Settings:
     """Parse the configuration and fill in the defaults of the known keys.
 
-    Faults are added to `found`.
+    Faults are added to `findings`.
     """
     config, lines = snapshot.config, snapshot.config_lines
     values = {c.name: None if c.default == RULE else c.default for c in known}
-    values |= _read(config, known, lines, found, others=[*CONFIG_TABLES])
+    values |= _read(config, known, lines, findings, others=[*CONFIG_TABLES])
     tables: dict[str, Record] = {name: {} for name in CONFIG_TABLES}
     for name in (key for key in config if key in tables):
         if isinstance(config[name], Mapping):
-            tables[name] = _table(name, config[name], lines, found)
+            tables[name] = _table(name, config[name], lines, findings)
         else:
-            found.fault(FILE, lines.get(name), f"{name} must be a table, [{name}]")
+            findings.fault(FILE, lines.get(name), f"{name} must be a table, [{name}]")
     has_longrun = not {"average_per_hour", "amount"}.isdisjoint(tables["longrun"])
     if has_longrun and "average_per_hour" in tables["rental"]:
         words = (
             "[rental] average_per_hour and [longrun] are both given; the price of a dollar follows"
             " one of them"
         )
-        found.fault(FILE, lines.get("rental"), words)
+        findings.fault(FILE, lines.get("rental"), words)
     return Settings(values, tables)
 
 
@@ -73,7 +75,7 @@ def _read(
     given: Record,
     columns: Sequence[Column],
     lines: Mapping[str, int],
-    found: Findings,
+    findings: Findings,
     table: str = "",
     others: Sequence[str] = (),
 ) -> Json:
@@ -90,17 +92,17 @@ def _read(
         if key in known:
             values[key], message = parse_value(known[key], value)
             if message is not None:
-                found.fault(FILE, line, place + message)
+                findings.fault(FILE, line, place + message)
         elif key not in others:
             hint = suggest_setting(str(key), spare)
             words = f"{quote(str(key))} is not known and is ignored{hint}"
-            found.warn(FILE, line, place + words)
+            findings.warn(FILE, line, place + words)
     return values
 
 
-def _table(name: str, given: Record, lines: Mapping[str, int], found: Findings) -> Record:
+def _table(name: str, given: Record, lines: Mapping[str, int], findings: Findings) -> Record:
     """Parse the keys of a table."""
-    values = _read(given, CONFIG_TABLES[name], lines, found, name)
+    values = _read(given, CONFIG_TABLES[name], lines, findings, name)
     faults = [
         f"levels: {level} is no level of a topology"
         for level in values.get("levels") or ()
@@ -108,7 +110,7 @@ def _table(name: str, given: Record, lines: Mapping[str, int], found: Findings) 
     ]
     faults += longrun_faults(set(values)) if name == "longrun" else []
     for message in faults:
-        found.fault(FILE, lines.get(name), f"[{name}] {message}")
+        findings.fault(FILE, lines.get(name), f"[{name}] {message}")
     return values
 
 

@@ -28,13 +28,15 @@ def sizes_by_rule(gpus_per_node: int, largest: int) -> Ints:
     return sizes[sizes <= largest]
 
 
-def sizes_of_pods(pod: int, low: int, high: int, asked: int) -> tuple[int, ...]:
+def sizes_of_pods(pod: int, low: int, high: int, requested: int) -> tuple[int, ...]:
     """Return the sizes from `low` to `high` of a job with pods of `pod` GPUs that lists no sizes.
 
     The numbers of pods are those of `sizes_by_rule` for nodes of one GPU. The smallest and the
     largest number of whole pods, and the one that the job asks for, are always among them.
     """
-    pods = np.union1d(sizes_by_rule(1, high // pod), (-(-low // pod), high // pod, asked // pod))
+    pods = np.union1d(
+        sizes_by_rule(1, high // pod), (-(-low // pod), high // pod, requested // pod)
+    )
     return tuple((pods[pods * pod >= low] * pod).tolist())
 
 

@@ -80,10 +80,10 @@ def parse_slurm_duration(text: str) -> float:
     >>> parse_slurm_duration("90"), parse_slurm_duration("1-12"), parse_slurm_duration("02:00:05")
     (5400.0, 129600.0, 7205.0)
     """
-    found = SLURM.fullmatch(text.strip())
-    if found is None:
+    match = SLURM.fullmatch(text.strip())
+    if match is None:
         raise ValueError(f'"{text}" is no time of Slurm: write minutes, h:min:s or days-h:min:s')
-    part = {name: int(value) for name, value in found.groupdict("0").items()}
+    part = {name: int(value) for name, value in match.groupdict("0").items()}
     hours = 24 * part["d"] + part["dh"] + part["h"]
     minutes = part["dmin"] + part["min"] + part["alone"]
     return 3600.0 * hours + 60.0 * minutes + part["ds"] + part["s"]

@@ -436,11 +436,11 @@ def find_shared(
     `is_alive` says whether an allocation was started and has not ended. Raises NotNow if the start
     has to wait for one.
     """
-    alive = tuple(one for one in order.beside if is_alive(one))
-    for one in order.beside:
-        if one.needed and one not in alive:
+    alive = tuple(allocation for allocation in order.beside if is_alive(allocation))
+    for allocation in order.beside:
+        if allocation.needed and allocation not in alive:
             raise NotNow(
-                f'job "{order.job_id}": it shall run on the GPUs of job "{one.job_id}", whose'
-                f" allocation {one.generation} does not run"
+                f'job "{order.job_id}": it shall run on the GPUs of job "{allocation.job_id}",'
+                f" whose allocation {allocation.generation} does not run"
             )
     return alive

@@ -57,10 +57,12 @@ class LiveRental:
         budget = budgets(problem).get(WHOLE)
         if budget is None or not budget.is_rental or account is None:
             return problem
-        asked = {c.name: c.default for c in RENTAL} | dict(problem.settings[TABLE])
-        if not 0 <= problem.now_s - self.planned_s < asked["every_s"]:
-            past = read_history(problem.now_s - asked["hours"] * HOUR)
-            repayment = Repayment(account.balance, asked["repay_hours"], asked["every_s"] / HOUR)
+        settings = {c.name: c.default for c in RENTAL} | dict(problem.settings[TABLE])
+        if not 0 <= problem.now_s - self.planned_s < settings["every_s"]:
+            past = read_history(problem.now_s - settings["hours"] * HOUR)
+            repayment = Repayment(
+                account.balance, settings["repay_hours"], settings["every_s"] / HOUR
+            )
             self.terms = plan_terms(problem, past, budget.average_per_hour, repayment) or self.terms
             self.planned_s = problem.now_s
         table = {**problem.settings[TABLE], ACCOUNT: to_json(account)}
@@ -108,11 +110,11 @@ def plan_terms(
         horizon_h = find_horizon_h(repayment.repay_h, lag_h, repayment.every_h)
         budget = correct_budget(average_per_hour, repayment.balance, horizon_h)
         try:
-            found = plan(model, budget)
+            rental_plan = plan(model, budget)
         except BudgetTooSmall:
             return RentalTerms(NARROWEST, 0.0)
-        terms = RentalTerms(found.mu, wider_share(found))
-        lag_h = find_lag_h(found)
+        terms = RentalTerms(rental_plan.mu, wider_share(rental_plan))
+        lag_h = find_lag_h(rental_plan)
     return terms
 
 

@@ -212,7 +212,7 @@ def _tried(problem: Problem, j: int) -> tuple[Ints, Ints, Ints, Ints]:
     table = RateTable.of(problem)
     model = jobs.model[j]
     types = problem.allowed_types[j]
-    found: list[tuple[int, int, int, int]] = []
+    ways: list[tuple[int, int, int, int]] = []
     for p in np.flatnonzero(types[pools.gpu_type]).tolist():
         most = min(int(jobs.max_gpus[j]), int(pools.gpus[p]), int(table.largest[model]))
         if pools.market[p] == Market.SPOT:
@@ -222,11 +222,11 @@ def _tried(problem: Problem, j: int) -> tuple[Ints, Ints, Ints, Ints]:
         for k in list_sizes(problem, np.array([j]), p, np.array([most]))[1].tolist():
             rows = np.flatnonzero(fits & (rates.gpus == k)).tolist()
             if rows:
-                found += [(p, k, 0, r) for r in rows]
+                ways += [(p, k, 0, r) for r in rows]
             elif not (here & (rates.gpus == k)).any():
-                found += [(p, k, b, -1) for b in _batches(problem, table, int(model), p, k)]
-    made = np.array(found, np.int64).reshape(-1, 4)
-    return made[:, 0], made[:, 1], made[:, 2], made[:, 3]
+                ways += [(p, k, b, -1) for b in _batches(problem, table, int(model), p, k)]
+    matrix = np.array(ways, np.int64).reshape(-1, 4)
+    return matrix[:, 0], matrix[:, 1], matrix[:, 2], matrix[:, 3]
 
 
 def _batches(problem: Problem, table: RateTable, model: int, pool: int, gpus: int) -> list[int]:
@@ -235,11 +235,11 @@ def _batches(problem: Problem, table: RateTable, model: int, pool: int, gpus: in
     They are the batches of a curve, evenly spaced in their logarithm; 0 stands for the best one.
     The result is [0] where no curve knows batches.
     """
-    one = np.array([model])
+    models = np.array([model])
     gpu_type = problem.pools.gpu_type[[pool]]
-    curve = int(table.curve(one, gpu_type)[0])
+    curve = int(table.curve(models, gpu_type)[0])
     if (
-        not table.by_curve(one, gpu_type, np.array([gpus]))[0]
+        not table.by_curve(models, gpu_type, np.array([gpus]))[0]
         or problem.curves.kind[curve] not in batched.KINDS
     ):
         return [0]

@@ -58,19 +58,19 @@ class GuaranteesOnNodes:
         t = self._options
         problem = self._problem
         staying = Staying.of(problem)
-        mine = ragged(t.start[jobs], t.start[jobs + 1])[1]
-        mine = mine[(t.primary[mine] < 0) & pools[t.pool[mine]]]
-        if not problem.has_nodes[t.pool[mine]].any():
+        candidates = ragged(t.start[jobs], t.start[jobs + 1])[1]
+        candidates = candidates[(t.primary[candidates] < 0) & pools[t.pool[candidates]]]
+        if not problem.has_nodes[t.pool[candidates]].any():
             return goal
         option, size = list[int](), 0
         needs, stays = dict[int, Need](), dict[int, tuple[Place, ...]]()
         nodes = np.bincount(problem.nodes.pool, minlength=len(problem.pools))
         gpus = np.bincount(problem.nodes.pool, problem.nodes.gpus, len(problem.pools))
-        for o in mine.tolist():
+        for o in candidates.tolist():
             j, pool = int(t.job[o]), int(t.pool[o])
-            held = staying.held.get(j) if t.keep[o] and staying.stays[j] else None
-            ways = [] if held is None else [held]
-            for way in ways if held and self._is_locked[j] else [*ways, None]:
+            places = staying.held.get(j) if t.keep[o] and staying.stays[j] else None
+            ways = [] if places is None else [places]
+            for way in ways if places and self._is_locked[j] else [*ways, None]:
                 if problem.has_nodes[pool]:
                     avoids = self._forbidden.get(o, NONE)
                     need = needs[len(option)] = self._needs.of(

@@ -35,38 +35,38 @@ class HoldableSizes:
             Whether the size has spread shapes.
         """
         nodes = self._problem.nodes
-        mine = np.flatnonzero((nodes.pool == pool) & (nodes.state == UP))
+        up_nodes = np.flatnonzero((nodes.pool == pool) & (nodes.state == UP))
         most: Ints = np.zeros(len(job), np.int64)
         fewest = self._problem.fewest_nodes(job, np.full(len(job), pool), gpus)
         packed = np.where(shape > 0, shape, fewest)
         kind = self._class[job]
         for code in np.unique(kind).tolist():
             cpus, memory_gb, wish, pod = self._needs[code]
-            fitting = nodes.gpus[mine]
+            fitting = nodes.gpus[up_nodes]
             for each, there in ((cpus, nodes.cpus), (memory_gb, nodes.host_memory_gb)):
                 if each > 0:
-                    fitting = np.minimum(fitting, np.floor((there[mine] + TOLERANCE) / each))
+                    fitting = np.minimum(fitting, np.floor((there[up_nodes] + TOLERANCE) / each))
             fitting = (fitting - fitting % pod).astype(np.int64)
             at = np.flatnonzero(kind == code)
             name = self._wishes[int(wish)]
-            count = np.where(shaped[at] | (name == "packed"), packed[at], len(mine))
-            most[at] = self._most(mine, fitting, name, count, shape[at])
+            count = np.where(shaped[at] | (name == "packed"), packed[at], len(up_nodes))
+            most[at] = self._most(up_nodes, fitting, name, count, shape[at])
         return (gpus <= most) & (shape * self._problem.jobs.gpus_per_pod[job] <= gpus)
 
-    def _most(self, mine: Ints, fitting: Ints, wish: str, most: Ints, least: Ints) -> Ints:
-        """Return the most GPUs of at most `most` and at least `least` of the nodes `mine`, (n,)."""
+    def _most(self, up_nodes: Ints, fitting: Ints, wish: str, most: Ints, least: Ints) -> Ints:
+        """Return the most GPUs of at most `most` and at least `least` of the `up_nodes`, (n,)."""
         out = np.zeros(len(most), np.int64)
-        for here in self._split_by_domain(mine, wish):
+        for here in self._split_by_domain(up_nodes, wish):
             total = np.append(0, np.cumsum(np.sort(fitting[here])[::-1]))
             enough = np.count_nonzero(fitting[here]) >= least
             out = np.maximum(out, np.where(enough, total[np.minimum(most, len(total) - 1)], 0))
         return out
 
-    def _split_by_domain(self, mine: Ints, wish: str) -> list[Ints]:
-        """Return the places in `mine` of the nodes on which one job may be together."""
+    def _split_by_domain(self, up_nodes: Ints, wish: str) -> list[Ints]:
+        """Return the places in `up_nodes` of the nodes on which one job may be together."""
         for level in self._problem.levels:
-            if wish == f"same_{level.name}" and len(mine):
-                domain = level.domain[mine]
+            if wish == f"same_{level.name}" and len(up_nodes):
+                domain = level.domain[up_nodes]
                 order = np.argsort(domain, kind="stable")
                 return np.split(order, np.flatnonzero(np.diff(domain[order])) + 1)
-        return [np.arange(len(mine))]
+        return [np.arange(len(up_nodes))]

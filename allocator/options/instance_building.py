@@ -237,8 +237,8 @@ class CompiledRound:
         moves = options_of_moves(problem, m, movable)
         full = merge_options(problem, m, moves)
         whole = _instance(problem, full, self.repairs)
-        asked = _identify_options(full, m, moves)
-        stays = np.isin(asked[0], np.append(asked[1][self.option], asked[2]))
+        numbers = _identify_options(full, m, moves)
+        stays = np.isin(numbers[0], np.append(numbers[1][self.option], numbers[2]))
         shaped = np.zeros(len(full), bool)
         if full.nodes.any():  # options at whose pool and size their job has spread shapes
             size = number_rows(full.job, full.pool, full.gpus)
@@ -368,19 +368,19 @@ def compile_round(
     exclusive = option_table(problem)
     if not can_colocate(problem):
         return _compile(problem, exclusive, prunes, shares, groups)
-    asked = Groups.of(problem, ()) if groups is None else groups
+    offered = Groups.of(problem, ()) if groups is None else groups
     if shares != PairOffer.PROFITABLE:
         if shares == PairOffer.ALL:
             pairs = list_candidate_pairs(problem, exclusive)
-            asked = Groups.of_pairs(problem, exclusive, *pairs).join(asked)
-        return replace(_compile(problem, exclusive, prunes, shares, asked), has_all_pairs=False)
+            offered = Groups.of_pairs(problem, exclusive, *pairs).join(offered)
+        return replace(_compile(problem, exclusive, prunes, shares, offered), has_all_pairs=False)
     whole = find_colocations(problem, exclusive)
-    asked = list_groups(problem, exclusive).join(asked)
+    offered = list_groups(problem, exclusive).join(offered)
     if whole.count <= LISTED:
-        asked = Groups.of_pairs(problem, exclusive, *whole.listed()).join(asked)
-        return _compile(problem, exclusive, prunes, shares, asked)
-    few = _compile(problem, exclusive, prunes, shares, asked, whole.primaries)
-    return replace(few, omitted_pairs=OmittedPairs(whole, exclusive, prunes, asked))
+        offered = Groups.of_pairs(problem, exclusive, *whole.listed()).join(offered)
+        return _compile(problem, exclusive, prunes, shares, offered)
+    few = _compile(problem, exclusive, prunes, shares, offered, whole.primaries)
+    return replace(few, omitted_pairs=OmittedPairs(whole, exclusive, prunes, offered))
 
 
 def can_colocate(problem: Problem) -> bool:
@@ -437,8 +437,8 @@ def _compile(
     """Build the round; options `primaries` are never left out, as pairs may be added to them."""
     full = exclusive
     if groups or (problem.jobs.secondary >= 0).any():
-        asked = groups or Groups.of(problem, ())
-        full = add_colocated_options(problem, exclusive, shares, asked)
+        offered = groups or Groups.of(problem, ())
+        full = add_colocated_options(problem, exclusive, shares, offered)
     mended = repairs(problem, full)
     whole = _instance(problem, full, mended)
     can_be_primary = np.zeros(len(full), bool)

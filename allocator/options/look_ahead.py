@@ -105,6 +105,6 @@ def build_horizon(round_: CompiledRound, rows: Choices, gpus: Ints) -> Horizon:
 
 def linear_objective(text: str) -> Objective | None:
     """Return the objective called `text`, None if its values are not linear in work and time."""
-    found = parse_objectives(text)
-    is_linear = text == found[0].name and found[0].linear is not None
-    return found[0] if is_linear else None
+    objectives = parse_objectives(text)
+    is_linear = text == objectives[0].name and objectives[0].linear is not None
+    return objectives[0] if is_linear else None

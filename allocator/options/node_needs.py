@@ -92,11 +92,11 @@ class NodeNeeds:
 
 def by_job(placements: Placements) -> dict[int, tuple[Place, ...]]:
     """Return the places of each job that has any: node, GPUs and number of the GPU."""
-    found: dict[int, list[Place]] = {}
+    places_of: dict[int, list[Place]] = {}
     columns = (placements.job, placements.node, placements.gpus, placements.gpu)
     for j, n, k, g in zip(*(column.tolist() for column in columns), strict=True):
-        found.setdefault(j, []).append((n, k, g))
-    return {j: tuple(places) for j, places in found.items()}
+        places_of.setdefault(j, []).append((n, k, g))
+    return {j: tuple(places) for j, places in places_of.items()}
 
 
 def as_placements(at: dict[int, tuple[Place, ...]]) -> Placements:

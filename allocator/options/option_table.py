@@ -178,7 +178,7 @@ def option_table(problem: Problem) -> OptionTable:
     is_known = ~(staying.assumed | staying.homeless)
     most = np.minimum(jobs.max_gpus, table.largest[jobs.model]) if len(jobs) else jobs.max_gpus
     most_spot = np.minimum(most, jobs.max_spot_gpus).astype(np.int64)
-    found: list[tuple[Ints, Ints, Ints, Ints]] = []
+    blocks: list[tuple[Ints, Ints, Ints, Ints]] = []
     for p in range(len(pools)):
         able = np.flatnonzero(free & types[:, pools.gpu_type[p]])
         limit = most_spot if pools.market[p] == Market.SPOT else most
@@ -190,11 +190,11 @@ def option_table(problem: Problem) -> OptionTable:
             other |= (shape[owner] != nodes) & is_known[owner]
         if holdable and problem.has_nodes[p]:
             other &= holdable.find(p, owner, gpus, nodes, shaped)
-        found.append((owner[other], np.full(int(other.sum()), p), gpus[other], nodes[other]))
-    held = np.flatnonzero(stays & able_to_run)
-    held = held[jobs.gpus[held] <= pools.gpus[jobs.pool[held]]]
-    found.append((held, jobs.pool[held], jobs.gpus[held], shape[held]))
-    job, pool, gpus, nodes = (np.concatenate(parts) for parts in zip(*found, strict=True))
+        blocks.append((owner[other], np.full(int(other.sum()), p), gpus[other], nodes[other]))
+    kept = np.flatnonzero(stays & able_to_run)
+    kept = kept[jobs.gpus[kept] <= pools.gpus[jobs.pool[kept]]]
+    blocks.append((kept, jobs.pool[kept], jobs.gpus[kept], shape[kept]))
+    job, pool, gpus, nodes = (np.concatenate(parts) for parts in zip(*blocks, strict=True))
 
     keep = stays[job] & (jobs.pool[job] == pool) & (jobs.gpus[job] == gpus)
     keep &= shape[job] == nodes
@@ -316,12 +316,12 @@ def is_allowed_option(problem: Problem, job: Ints, pool: Ints, gpus: Ints) -> Bo
     held = (jobs.state[job] == State.RUNNING) & (jobs.pool[job] == pool) & (jobs.gpus[job] == gpus)
     may = np.ones(len(job), bool)
     for p in np.unique(pool[held]).tolist():
-        mine = np.flatnonzero(held & (pool == p))
+        here = np.flatnonzero(held & (pool == p))
         most = np.minimum(jobs.max_gpus, pools.gpus[p])
         if pools.market[p] == Market.SPOT:
             most = np.minimum(most, jobs.max_spot_gpus).astype(np.int64)
-        able = np.unique(job[mine])
+        able = np.unique(job[here])
         able = able[problem.allowed_types[able, pools.gpu_type[p]]]
         owner, sizes = list_sizes(problem, able, p, most[able])
-        may[mine] = np.isin(job[mine], owner[sizes == jobs.gpus[owner]])
+        may[here] = np.isin(job[here], owner[sizes == jobs.gpus[owner]])
     return may

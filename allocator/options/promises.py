@@ -42,26 +42,26 @@ def build_reservations(round_: CompiledRound, who: Bools | None = None) -> Reser
     )
 
 
-def extend_reservations(made: ReservationPlan, round_: CompiledRound) -> ReservationPlan:
+def extend_reservations(plan: ReservationPlan, round_: CompiledRound) -> ReservationPlan:
     """Return what these promises leave, with slots for the time after the last of them.
 
     The slots reach so far that every job could be done on an empty cluster. Long jobs make the
     slots long.
     """
     p = round_.problem
-    end_s = made.left.shape[1] * made.slot_s
+    end_s = plan.left.shape[1] * plan.slot_s
     rate = round_.option_table.rate[round_.option]
     slowest = np.full(len(p.jobs), np.inf)
     np.minimum.at(slowest, round_.instance.job, rate)
     far = end_s + float((p.jobs.remaining_work / slowest).max(initial=0.0)) + p.interval_s
     far += float(np.max(p.pools.startup_s, initial=0.0) + np.max(p.jobs.restart_s, initial=0.0))
-    slot_s = _slot_s(len(p.jobs), far, made.slot_s)
-    who = np.array([len(of) > 0 for of in made.places], bool)
+    slot_s = _slot_s(len(p.jobs), far, plan.slot_s)
+    who = np.array([len(of) > 0 for of in plan.places], bool)
     # one more slot, because the last promise may end inside a long slot
-    out = _chain(round_, made.due, slot_s, math.ceil(far / slot_s) + 1, who)
-    first = np.arange(0, made.left.shape[1], round(slot_s / made.slot_s))
+    out = _chain(round_, plan.due, slot_s, math.ceil(far / slot_s) + 1, who)
+    first = np.arange(0, plan.left.shape[1], round(slot_s / plan.slot_s))
     until = out.left[:, : len(first)]
-    np.minimum(until, np.minimum.reduceat(made.left, first, axis=1), out=until)
+    np.minimum(until, np.minimum.reduceat(plan.left, first, axis=1), out=until)
     return out
 
 
@@ -116,10 +116,10 @@ def _places(
     p = round_.problem
     jobs = p.jobs
     out = []
-    mine = np.arange(i.start[j], i.start[j + 1])
+    options = np.arange(i.start[j], i.start[j + 1])
     running = jobs.state[j] == State.RUNNING
-    for pool in np.unique(i.pool[mine]).tolist():
-        o = mine[i.pool[mine] == pool]
+    for pool in np.unique(i.pool[options]).tolist():
+        o = options[i.pool[options] == pool]
         rate = round_.option_table.rate[round_.option[o]]
         o = o[np.append(True, rate[1:] > np.maximum.accumulate(rate)[:-1])]
         rate = round_.option_table.rate[round_.option[o]]
@@ -173,6 +173,6 @@ def _serve_fixed(
 def first_option(round_: CompiledRound, j: int, pool: int, gpus: int) -> int:
     """Return the option of job j with that pool and size, -1 if it has none."""
     i = round_.instance
-    mine: Ints = np.arange(i.start[j], i.start[j + 1])
-    found = mine[(i.pool[mine] == pool) & (i.gpus[mine] == gpus)]
-    return int(found[0]) if len(found) else -1
+    options: Ints = np.arange(i.start[j], i.start[j + 1])
+    same = options[(i.pool[options] == pool) & (i.gpus[options] == gpus)]
+    return int(same[0]) if len(same) else -1

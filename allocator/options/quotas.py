@@ -103,10 +103,10 @@ class QuotaTable:
 
 def quota_table(problem: Problem) -> QuotaTable:
     """Return the quotas of a problem, made once for each problem."""
-    found: dict[str, QuotaTable] = problem.__dict__
-    if "quota_table" not in found:
-        found["quota_table"] = _make_table(problem)
-    return found["quota_table"]
+    cached: dict[str, QuotaTable] = problem.__dict__
+    if "quota_table" not in cached:
+        cached["quota_table"] = _make_table(problem)
+    return cached["quota_table"]
 
 
 def _make_table(problem: Problem) -> QuotaTable:

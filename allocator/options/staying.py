@@ -86,9 +86,9 @@ def _find_unknown(problem: Problem, preemptible: bool) -> list[int]:
     unknown: Bools = (jobs.state == State.RUNNING) & (jobs.primary < 0)
     unknown &= jobs.preemptible == preemptible
     unknown[problem.placements.job] = False
-    found = np.flatnonzero(unknown)
-    found = found[problem.has_nodes[jobs.pool[found]]]
-    order: list[int] = found[np.argsort(-jobs.gpus[found], kind="stable")].tolist()
+    job = np.flatnonzero(unknown)
+    job = job[problem.has_nodes[jobs.pool[job]]]
+    order: list[int] = job[np.argsort(-jobs.gpus[job], kind="stable")].tolist()
     return order
 
 
@@ -136,12 +136,12 @@ def _fit(
             holes.take(places, need)
     for j in unknown:
         need = needs.of(j, int(jobs.pool[j]), int(jobs.gpus[j]))._replace(**free)
-        found = holes.find(need)
-        if found is None:
+        best = holes.find(need)
+        if best is None:
             left.append(j)
         else:
-            holes.take(found, need)
-            held[j] = found
+            holes.take(best, need)
+            held[j] = best
     return left
 
 

@@ -160,15 +160,15 @@ class Colocations:
 
     def _place_secondary(self, me: _ColocatedMember) -> StartPlacement | None:
         wanted = [self.members.get(name) for name in split_names(me.want_host)]
-        primaries = [one for one in wanted if one is not None and one.place == me.place]
+        primaries = [member for member in wanted if member is not None and member.place == me.place]
         if not all(
-            one.job_id in self.started
-            or (one.is_wanted and not one.host and one.job_id not in self.secondary)
-            for one in primaries
+            member.job_id in self.started
+            or (member.is_wanted and not member.host and member.job_id not in self.secondary)
+            for member in primaries
         ):
             return None
-        own_gpus = me.want_gpus - sum(one.want_gpus for one in primaries)
-        return StartPlacement(own_gpus, tuple(one.job_id for one in primaries))
+        own_gpus = me.want_gpus - sum(member.want_gpus for member in primaries)
+        return StartPlacement(own_gpus, tuple(member.job_id for member in primaries))
 
     def find_exchanges(self) -> list[tuple[tuple[str, ...], str]]:
         """Return the colocations that exchange roles, as (primary jobs, secondary) afterwards."""
@@ -353,7 +353,7 @@ def read_held(
         if names is None or len(names) > PART
         else query_of(connection, _HELD_OF, list(names))
     )
-    return {one.job_id: one for one in named_rows(Allocation, rows)}
+    return {allocation.job_id: allocation for allocation in named_rows(Allocation, rows)}
 
 
 def list_starts(connection: Connection, token: int, phase: str = "ordered") -> list[Order]:
@@ -380,7 +380,7 @@ def list_starts(connection: Connection, token: int, phase: str = "ordered") -> l
             gpu_type,
             work,
             tuple(json.loads(command)),
-            json.loads(environment) | json.loads(told or "{}"),
+            json.loads(environment) | json.loads(wanted or "{}"),
             workdir,
             beside.get(job_id, ()),
             int(first),
@@ -395,7 +395,7 @@ def list_starts(connection: Connection, token: int, phase: str = "ordered") -> l
             work,
             command,
             environment,
-            told,
+            wanted,
             workdir,
             first,
             nodes,
@@ -460,9 +460,9 @@ def find_on_down_nodes(connection: Connection) -> list[Allocation]:
     if not down:
         return []
     return [
-        one
-        for one in list_open_allocations(connection)
-        if not down.isdisjoint(part.node for part in one.parts)
+        allocation
+        for allocation in list_open_allocations(connection)
+        if not down.isdisjoint(part.node for part in allocation.parts)
     ]
 
 
@@ -472,9 +472,9 @@ def order_stops_on_down_nodes(connection: Connection, token: int, now_s: float) 
     Their jobs have lost what they hold there. Raises LeaseLost if the token is not the current one.
     """
     lease.check(connection, token)
-    found = find_on_down_nodes(connection)
-    execute_many(connection, _STOP, [(now_s, one.job_id) for one in found])
-    return found
+    on_down_nodes = find_on_down_nodes(connection)
+    execute_many(connection, _STOP, [(now_s, allocation.job_id) for allocation in on_down_nodes])
+    return on_down_nodes
 
 
 def order_starts(

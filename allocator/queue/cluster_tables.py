@@ -113,8 +113,8 @@ def tables(connection: Connection) -> dict[str, Table]:
     if "nodes.csv" in out:
         nodes = out["nodes.csv"]
         labels = [json.loads(row[0]) for row in query(connection, _LABELS)]
-        levels = sorted({level for one in labels for level in one})
-        more = {level: [one.get(level, "") for one in labels] for level in levels}
+        levels = sorted({level for by_level in labels for level in by_level})
+        more = {level: [by_level.get(level, "") for by_level in labels] for level in levels}
         out["nodes.csv"] = replace(nodes, columns={**nodes.columns, **more})
     if "rates.csv" not in out and "models.csv" not in out:
         out["rates.csv"] = build_table(
@@ -154,8 +154,8 @@ def _correct_rates(connection: Connection, given: Mapping[str, Columns]) -> Colu
     their rates, because jobs on packed GPUs say nothing about them.
     """
     rates, pools = given["rates.csv"], given["pools.csv"]
-    found = query(connection, _CORRECTED)
-    if not found:
+    learned = query(connection, _CORRECTED)
+    if not learned:
         return rates
     most: dict[str, float] = {}
     for kind, memory in zip(pools["gpu_type"], pools["memory_gb"], strict=True):
@@ -166,7 +166,7 @@ def _correct_rates(connection: Connection, given: Mapping[str, Columns]) -> Colu
     for row, is_spread in zip(rows, find_spread_rows(given).tolist(), strict=True):
         if not is_spread:
             packed[row["model"], row["gpu_type"], row["gpus"]].append(row)
-    for model, gpu_type, number, work_per_s in found:
+    for model, gpu_type, number, work_per_s in learned:
         same = packed[model, gpu_type, number]
         fits = [row for row in same if (row["memory_gb"] or 0.0) <= most.get(gpu_type, math.inf)]
         fastest = max(map(_useful_rate, fits), default=0.0)
@@ -207,13 +207,13 @@ def read_corrected_slowdowns(connection: Connection) -> list[Json]:
 def read_noise(connection: Connection) -> dict[str, LearnedNoise]:
     """Return the learned gradient noise by model."""
     known = read_meta(connection, NOISE, {})
-    return {model: LearnedNoise(*one) for model, one in known.items()}
+    return {model: LearnedNoise(*row) for model, row in known.items()}
 
 
 def read_noise_scales(connection: Connection) -> dict[str, float]:
     """Return the learned noise scales by model, in samples."""
-    found = {model: one.noise_scale for model, one in read_noise(connection).items()}
-    return {model: phi for model, phi in found.items() if math.isfinite(phi)}
+    scales = {model: noise.noise_scale for model, noise in read_noise(connection).items()}
+    return {model: phi for model, phi in scales.items() if math.isfinite(phi)}
 
 
 def _correct_curves(connection: Connection, given: Columns) -> Columns:
@@ -269,10 +269,10 @@ def set_config(connection: Connection, changes: Record) -> Json:
                 )
     both = sorted({**config(connection), **changes}.items())
     merged = {name: value for name, value in both if value is not None}
-    found = Findings(())
-    settings(Snapshot("queue", merged, {}), found)
-    if found.faults:
-        raise UsageError("; ".join(fault.message for fault in found.faults))
+    findings = Findings(())
+    settings(Snapshot("queue", merged, {}), findings)
+    if findings.faults:
+        raise UsageError("; ".join(fault.message for fault in findings.faults))
     most = int(merged.get("max_primaries", 1))
     for job_id, _, needed in find_groups(connection):
         if needed > most:
@@ -299,11 +299,11 @@ def find_groups(connection: Connection) -> list[tuple[str, str, int]]:
 
     Each with its pool, and the least max_primaries at which it may run so.
     """
-    found = [
+    groups = [
         (job_id, pool, count_needed_primaries(len(split_names(primaries)), own))
         for job_id, pool, primaries, own in query(connection, _SHARING)
     ]
-    return [one for one in found if one[2] > 1]
+    return [group for group in groups if group[2] > 1]
 
 
 def put_meta(connection: Connection, key: str, value: str) -> None:
@@ -355,10 +355,10 @@ def store_cluster(connection: Connection, snapshot: Snapshot, problem: Problem) 
                 columns["price_per_gpu_hour"] = problem.pools.price_per_gpu_hour.tolist()
         if file == "nodes.csv":
             columns["state"] = [state or "up" for state in table.texts("state")]
-            levels = [level for level in problem.levels if level.name != "rack"]
+            rest = [level for level in problem.levels if level.name != "rack"]
             columns["labels"] = [
                 json.dumps(
-                    {one.name: one.label[n] for one in levels if one.label[n]}, sort_keys=True
+                    {level.name: level.label[n] for level in rest if level.label[n]}, sort_keys=True
                 )
                 for n in range(len(problem.nodes))
             ]
@@ -457,8 +457,8 @@ def used(connection: Connection) -> dict[str, int]:
 
     The GPUs of two colocated jobs count once.
     """
-    found = held(connection)
-    return {pool: found.get(pool, 0) for pool in gpus(connection)}
+    held_gpus = held(connection)
+    return {pool: held_gpus.get(pool, 0) for pool in gpus(connection)}
 
 
 def read_gpu_types(connection: Connection) -> dict[str, str]:
@@ -493,8 +493,8 @@ def read_learned_rates(connection: Connection) -> list[Json]:
     The keys are model, gpu_type, gpus, work_per_s (None as long as too little is known), state and
     updated_s.
     """
-    found = [dict(zip(_ESTIMATES, row, strict=True)) for row in query(connection, _ALL_LEARNED)]
-    return [row | {"state": json.loads(row["state"])} for row in found]
+    estimates = [dict(zip(_ESTIMATES, row, strict=True)) for row in query(connection, _ALL_LEARNED)]
+    return [row | {"state": json.loads(row["state"])} for row in estimates]
 
 
 def count_corrected_rates(connection: Connection) -> int:

@@ -164,7 +164,7 @@ def read_costs(
 
     A record has these keys, gpu_hours and dollars. Days and months are those of UTC.
     """
-    found: dict[tuple[str, ...], Cost] = defaultdict(Cost)
+    costs: dict[tuple[str, ...], Cost] = defaultdict(Cost)
     for span in read_spans(connection, now_s, since_s):
         if tenant not in (None, span.tenant):
             continue
@@ -177,11 +177,11 @@ def read_costs(
                 end_s = month_start_s(at_s, 1)
             names = span._asdict() | {"day": day, "month": day[:7]}
             key = tuple(names[name] for name in by)
-            found[key] = found[key].plus(span.cost(at_s, end_s))
+            costs[key] = costs[key].plus(span.cost(at_s, end_s))
             at_s = end_s
     return [
         dict(zip(by, key, strict=True)) | cost._asdict()
-        for key, cost in sorted(found.items())
+        for key, cost in sorted(costs.items())
         if cost.gpu_hours > 0
     ]
 

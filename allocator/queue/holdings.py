@@ -87,8 +87,8 @@ class Held(NamedTuple):
         """Return the job on the GPUs of these jobs from at_s on; none: it holds all GPUs itself."""
         primaries = list(primaries)
         return self.credit(at_s)._replace(
-            host=join_names(one.job_id for one in primaries),
-            held_gpus=self.gpus - sum(one.gpus for one in primaries),
+            host=join_names(primary.job_id for primary in primaries),
+            held_gpus=self.gpus - sum(primary.gpus for primary in primaries),
         )
 
     def outlive(self, primary: Held, at_s: float) -> Held:
@@ -176,14 +176,14 @@ def write(connection: Connection, changed: Mapping[str, Held], turns: Sequence[T
     execute_many(
         connection,
         f"UPDATE allocations SET {_set(_OF_ALLOCATION)} WHERE job_id = ? AND generation = ?",
-        [(*_read_allocation(one), name, one.generation) for name, one in changed.items()],
+        [(*_read_allocation(job), name, job.generation) for name, job in changed.items()],
     )
     execute_many(
         connection,
         f"UPDATE jobs SET {_set(_OF_JOB)}, version = version + 1 WHERE job_id = ?",
-        [(*_read_job(one), name) for name, one in changed.items()],
+        [(*_read_job(job), name) for name, job in changed.items()],
     )
-    insert(connection, "turns", [one._asdict() for one in turns])
+    insert(connection, "turns", [turn._asdict() for turn in turns])
 
 
 def _set(names: Sequence[str]) -> str:

@@ -59,32 +59,32 @@ def take(
 
     The new token is larger than any before, and not below `least_token`.
     """
-    found = read_current(connection)
-    if found is not None and found.is_held(now_s):
+    current = read_current(connection)
+    if current is not None and current.is_held(now_s):
         return None
-    token = max(least_token, 0 if found is None else found.token + 1)
+    token = max(least_token, 0 if current is None else current.token + 1)
     return _write(connection, Lease(holder, token, ttl_s, now_s + ttl_s))
 
 
-def renew(connection: Connection, held: Lease, now_s: float) -> Lease:
+def renew(connection: Connection, lease: Lease, now_s: float) -> Lease:
     """Renew a lease, even an expired one if no other controller took it. Raises LeaseLost."""
-    check(connection, held.token)
-    return _write(connection, replace(held, expires_s=now_s + held.ttl_s))
+    check(connection, lease.token)
+    return _write(connection, replace(lease, expires_s=now_s + lease.ttl_s))
 
 
-def release(connection: Connection, held: Lease) -> None:
+def release(connection: Connection, lease: Lease) -> None:
     """Give the lease back, so that the next controller need not wait.
 
     Nothing happens if the lease was lost.
     """
-    execute(connection, "UPDATE lease SET holder = '', expires_s = 0 WHERE token = ?", held.token)
+    execute(connection, "UPDATE lease SET holder = '', expires_s = 0 WHERE token = ?", lease.token)
 
 
 def check(connection: Connection, token: int) -> None:
     """Raise LeaseLost unless the token is the current one and the lease was not released."""
-    found = read_current(connection)
-    if found is None or found.token != token or not found.holder:
-        leads = found is not None and found.holder
+    current = read_current(connection)
+    if current is None or current.token != token or not current.holder:
+        leads = current is not None and current.holder
         words = f'"{leads}" leads now' if leads else "no controller leads"
         raise LeaseLost(f"the lease with token {token} is lost: {words}")
 
@@ -130,14 +130,14 @@ class LeaseHolder:
                 self.held = replace(renewed, ttl_s=self.ttl_s)
             return False
         with self._store.read() as connection:
-            found = read_current(connection)
-        if found is not None and found.is_held(now_s):
-            raise Standby(f'"{found.holder}" leads (token {found.token})')
+            current = read_current(connection)
+        if current is not None and current.is_held(now_s):
+            raise Standby(f'"{current.holder}" leads (token {current.token})')
         with self._store.write() as connection:
-            held = take(connection, self.holder, self.ttl_s, now_s)
-        if held is None:
+            taken = take(connection, self.holder, self.ttl_s, now_s)
+        if taken is None:
             raise Standby("somebody else was quicker")
-        self.held = held
+        self.held = taken
         return True
 
     def drop(self) -> None:

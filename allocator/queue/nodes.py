@@ -95,7 +95,7 @@ def add_nodes(connection: Connection, names: Sequence[str], values: Record) -> l
                 f"node {quote(name)} is there already with other values; `allocator queue node"
                 " set` changes them"
             )
-    last = max((one.position for one in known.values()), default=-1)
+    last = max((node.position for node in known.values()), default=-1)
     if new:
         rows = [{"node": n, "position": last + 1 + i, **row} for i, n in enumerate(new)]
         insert(connection, "nodes", rows)

@@ -91,9 +91,13 @@ def record(
         If the token is not the current one.
     """
     lease.check(connection, token)
-    moving = {one.job_id for one, mark in given if mark.running_s is None or one.phase != "running"}
+    moving = {
+        observation.job_id
+        for observation, mark in given
+        if mark.running_s is None or observation.phase != "running"
+    }
     _record_progress(connection, [pair for pair in given if pair[0].job_id not in moving], history)
-    seen = [one for one, _ in given if one.job_id in moving]
+    seen = [observation for observation, _ in given if observation.job_id in moving]
     return _record_transitions(connection, seen, moving, retries) if seen else []
 
 
@@ -104,17 +108,17 @@ def _record_progress(
 ) -> None:
     """Record running allocations whose observation has a later time or more work than is known."""
     rows: dict[str, tuple[Any, ...]] = {}
-    for one, mark in given:
-        name = one.job_id
+    for observation, mark in given:
+        name = observation.job_id
         work, at_s = rows[name][:2] if name in rows else (mark.work_done, mark.observed_s)
-        is_later = at_s is None or one.at_s > at_s
+        is_later = at_s is None or observation.at_s > at_s
         # a number that is nan is never more
-        is_more = min(one.work_done, mark.work_at_start) > work
+        is_more = min(observation.work_done, mark.work_at_start) > work
         if is_later or is_more:
             rows[name] = (
-                min(one.work_done, mark.work_at_start) if is_more else work,
-                one.at_s if is_later else at_s,
-                json.dumps(dict(one.reported)) if one.reported else "",
+                min(observation.work_done, mark.work_at_start) if is_more else work,
+                observation.at_s if is_later else at_s,
+                json.dumps(dict(observation.reported)) if observation.reported else "",
                 name,
                 mark.generation,
             )
@@ -146,21 +150,21 @@ def _record_transitions(
     recorded: dict[tuple[str, str], Observation] = {}
     turns: list[Turn] = []
     # in the order of time: when one of two colocated jobs ends, the other one holds the GPUs
-    for one in (
-        sorted(given, key=lambda one: (one.at_s, one.job_id in secondaries))
+    for observation in (
+        sorted(given, key=lambda observation: (observation.at_s, observation.job_id in secondaries))
         if secondaries
         else given
     ):
-        known = now[one.job_id]
-        updated = None if known.phase in ENDED else _apply_observation(one, known, retries)
+        known = now[observation.job_id]
+        updated = None if known.phase in ENDED else _apply_observation(observation, known, retries)
         if updated is None:
             continue
         updated = _delay_after_losses(connection, updated, retries)
-        now[one.job_id] = updated
-        recorded[one.job_id, str(one.phase)] = one
+        now[observation.job_id] = updated
+        recorded[observation.job_id, str(observation.phase)] = observation
         if updated.ended_s is None:
             continue
-        secondary = now.get(secondaries.get(one.job_id, ""))
+        secondary = now.get(secondaries.get(observation.job_id, ""))
         if secondary is not None and secondary.phase not in ENDED:
             now[secondary.job_id] = secondary.outlive(updated, updated.ended_s)
             turns.append(now[secondary.job_id].turn(updated.ended_s))
@@ -168,9 +172,9 @@ def _record_transitions(
     write(connection, changed, turns)
     # how much the jobs that are done have done in all, where a target loss ended them
     left = {
-        name: one.work_at_start
+        name: job.work_at_start
         - max(before[name].work_done, _work_said(recorded[name, "finished"]))
-        for name, one in changed.items()
+        for name, job in changed.items()
         if (name, "finished") in recorded
     }
     if left:
@@ -181,43 +185,43 @@ def _record_transitions(
         "VALUES (?, ?, ?, ?, ?, ?)",
         [
             (
-                one.job_id,
-                one.generation,
-                one.at_s,
+                observation.job_id,
+                observation.generation,
+                observation.at_s,
                 kind,
-                one.detail,
-                _work_done(one, changed[one.job_id]),
+                observation.detail,
+                _work_done(observation, changed[observation.job_id]),
             )
-            for (_, kind), one in recorded.items()
+            for (_, kind), observation in recorded.items()
         ],
     )
     return [
-        Ended(one.job_id, one.generation, one.phase, one.state, one.detail)
-        for one in changed.values()
-        if one.ended_s is not None
+        Ended(job.job_id, job.generation, job.phase, job.state, job.detail)
+        for job in changed.values()
+        if job.ended_s is not None
     ]
 
 
-def _delay_after_losses(connection: Connection, one: Held, retries: Retries) -> Held:
+def _delay_after_losses(connection: Connection, job: Held, retries: Retries) -> Held:
     """Delay the next start of a job that lost two or more allocations soon after their start.
 
     The first such loss costs no time: a machine may fail. From the second on the job waits as long
     as after a failure, but it is never parked. A job that kills its own supervisor looks like this.
     """
-    began = one.ordered_s if one.running_s is None else one.running_s
-    if one.phase != "lost" or one.ended_s is None or one.state not in ("queued", "paused"):
-        return one
-    if one.ended_s - began > SOON_S:
-        return one
-    earlier = query(connection, _SOON_LOST, one.job_id, one.ended_s - LOSSES_KEPT_S, SOON_S)[0][0]
-    return one._replace(retry_at_s=one.ended_s + retries.wait_s(int(earlier))) if earlier else one
+    began = job.ordered_s if job.running_s is None else job.running_s
+    if job.phase != "lost" or job.ended_s is None or job.state not in ("queued", "paused"):
+        return job
+    if job.ended_s - began > SOON_S:
+        return job
+    earlier = query(connection, _SOON_LOST, job.job_id, job.ended_s - LOSSES_KEPT_S, SOON_S)[0][0]
+    return job._replace(retry_at_s=job.ended_s + retries.wait_s(int(earlier))) if earlier else job
 
 
-def _apply_observation(one: Observation, known: Held, retries: Retries) -> Held | None:
+def _apply_observation(observation: Observation, known: Held, retries: Retries) -> Held | None:
     """Return the job and its allocation after an observation; None: it has nothing new."""
-    work = _work_done(one, known)
-    phase = str(one.phase)
-    at_s = max(one.at_s, known.ordered_s)
+    work = _work_done(observation, known)
+    phase = str(observation.phase)
+    at_s = max(observation.at_s, known.ordered_s)
     remaining = known.work_at_start - work
     if phase == "running" and known.running_s is not None:
         if known.observed_s is not None and at_s <= known.observed_s and work <= known.work_done:
@@ -240,7 +244,7 @@ def _apply_observation(one: Observation, known: Held, retries: Retries) -> Held 
     known = known._replace(
         work_done=work,
         observed_s=at_s,
-        detail=one.detail,
+        detail=observation.detail,
         running_s=began,
         remaining_work=remaining,
         phase=known.phase if stops else phase,
@@ -250,20 +254,20 @@ def _apply_observation(one: Observation, known: Held, retries: Retries) -> Held 
         return known
     end = at_s if began is None else max(at_s, began)
     return known.credit(end)._replace(
-        ended_s=end, **state_after_end(known, phase, end, work > 0, one.detail, retries)
+        ended_s=end, **state_after_end(known, phase, end, work > 0, observation.detail, retries)
     )
 
 
-def _work_done(one: Observation, known: Held) -> float:
+def _work_done(observation: Observation, known: Held) -> float:
     """Return the work done since the start, the greatest ever seen; nan counts as nothing."""
-    if one.phase == "finished":
+    if observation.phase == "finished":
         return known.work_at_start
-    return min(max(_work_said(one), known.work_done), known.work_at_start)
+    return min(max(_work_said(observation), known.work_done), known.work_at_start)
 
 
-def _work_said(one: Observation) -> float:
+def _work_said(observation: Observation) -> float:
     """Return the work that an observation states; nan counts as nothing."""
-    return float(one.work_done) if one.work_done == one.work_done else 0.0
+    return float(observation.work_done) if observation.work_done == observation.work_done else 0.0
 
 
 def _start_time(phase: str, at_s: float, known: Held, work: float) -> float | None:
@@ -298,12 +302,12 @@ class Heard(NamedTuple):
 
 def record_losses(connection: Connection, heard: Iterable[Heard]) -> None:
     """Add losses to the curves of their jobs, and note what these say of the jobs' whole work."""
-    by_name = {one.job_id: one for one in heard}
+    by_name = {report.job_id: report for report in heard}
     known = read_curves(connection, list(by_name))
     longer = {
         name: curve
-        for name, one in by_name.items()
-        if (curve := known[name].add(one.work, one.loss)) is not known[name]
+        for name, report in by_name.items()
+        if (curve := known[name].add(report.work, report.loss)) is not known[name]
     }
     if not longer:
         return
@@ -342,5 +346,5 @@ def settle_work(connection: Connection, left: Mapping[str, float]) -> None:
 def read_curves(connection: Connection, names: list[str]) -> dict[str, LossCurve]:
     """Return the curve of each of these jobs, an empty one where it has none."""
     rows = query_of(connection, _READ, names)
-    found = {name: LossCurve(tuple(map(tuple, json.loads(points)))) for name, points in rows}
-    return {name: found.get(name, LossCurve()) for name in names}
+    curves = {name: LossCurve(tuple(map(tuple, json.loads(points)))) for name, points in rows}
+    return {name: curves.get(name, LossCurve()) for name in names}

@@ -141,8 +141,8 @@ def read(connection: Connection, number: int | None = None) -> JournalRound:
     Raises UsageError if there is no such round.
     """
     wanted = count_rounds(connection) if number is None else number
-    for found in _read(connection, _FIELDS, "WHERE number = ?", wanted):
-        return found
+    for entry in _read(connection, _FIELDS, "WHERE number = ?", wanted):
+        return entry
     raise UsageError(
         "the journal has no round yet" if number is None else f"the journal has no round {number}"
     )
@@ -174,9 +174,9 @@ def _read(
 ) -> list[JournalRound]:
     out = []
     for row in query(connection, f"SELECT {', '.join(names)} FROM rounds {where}", *values):
-        found = {"snapshot": None} | dict(zip(names, row, strict=True))
-        found |= {name: json.loads(found[name]) for name in _JSON}
-        out.append(JournalRound(**found))
+        fields = {"snapshot": None} | dict(zip(names, row, strict=True))
+        fields |= {name: json.loads(fields[name]) for name in _JSON}
+        out.append(JournalRound(**fields))
     return out
 
 

@@ -198,7 +198,7 @@ def build_snapshot(
         phase in ("ordered", "running") and request == ""
         for phase, request in zip(c["phase"], c["request"], strict=True)
     ]
-    held = np.array(holds, dtype=np.bool_)
+    is_holding = np.array(holds, dtype=np.bool_)
     gpus = _floats(c["gpus"])
     attained = _floats(c["attained_gpu_s"])
     columns: dict[str, Cells] = {
@@ -209,7 +209,7 @@ def build_snapshot(
     columns["job_id"] = c["job_id"]
     columns["state"] = _states(c, holds, stuck, now_s)
     columns["pool"] = [pool if here else "" for pool, here in zip(c["pool"], holds, strict=True)]
-    columns["gpus"] = np.where(held, gpus, np.nan)
+    columns["gpus"] = np.where(is_holding, gpus, np.nan)
     columns["shared_with"] = _primary_jobs(c, holds)
     columns["submitted_s"] = _floats(c["submitted_s"])
     columns["remaining_work"] = np.maximum(
@@ -222,7 +222,9 @@ def build_snapshot(
     columns["attained_gpu_s"] = attained + held_s * np.fmax(0.0, _floats(c["held_gpus"]))
     columns |= {name: _floats(c[name]) for name in ("restarts", "largest_gpus")}
     columns |= {name: _floats(c[name]) for name in ("loss_work", "loss_error") if any(c[name])}
-    ordered = {one.name: columns[one.name] for one in JOBS.columns if one.name in columns}
+    ordered = {
+        column.name: columns[column.name] for column in JOBS.columns if column.name in columns
+    }
     tables = {
         JOBS.file: Table.of(JOBS, ordered),
         **_build_received(c, held_s),
@@ -248,9 +250,9 @@ def _primary_jobs(c: Mapping[str, Sequence[Any]], holds: Sequence[bool]) -> list
     here = set(compress(c["job_id"], holds))
     return [
         join_names(name for name in split_names(primaries) if name in here)
-        if held and primaries
+        if is_holding and primaries
         else ""
-        for primaries, held in zip(c["host"], holds, strict=True)
+        for primaries, is_holding in zip(c["host"], holds, strict=True)
     ]
 
 
@@ -258,10 +260,10 @@ def _states(
     c: Mapping[str, Sequence[Any]], holds: Sequence[bool], stuck: set[str], now_s: float
 ) -> list[str]:
     out = []
-    for job_id, state, request, retry_at_s, held in zip(
+    for job_id, state, request, retry_at_s, is_holding in zip(
         c["job_id"], c["state"], c["request"], c["retry_at_s"], holds, strict=True
     ):
-        if held:
+        if is_holding:
             out.append("running")
         elif (
             state == "held"
@@ -298,7 +300,7 @@ def _build_received(c: Mapping[str, Sequence[Any]], held_s: Floats) -> dict[str,
     """
     had = list(map(_seconds, c["received"]))
     kinds = sorted({*chain(*had), *c["gpu_type"]} - {None})
-    seconds = np.array([[one.get(kind, 0.0) for one in had] for kind in kinds], ndmin=2).T
+    seconds = np.array([[received.get(kind, 0.0) for received in had] for kind in kinds], ndmin=2).T
     now = np.flatnonzero(held_s > 0)
     place = {kind: k for k, kind in enumerate(kinds)}
     seconds[now, [place[c["gpu_type"][j]] for j in now.tolist()]] += held_s[now]
@@ -418,35 +420,37 @@ def load_at(
     rows = _build_jobs(connection, snapshot.tables[JOBS.file], problem, now)
     purged_names.insert_jobs(connection, rows)
     running = (problem.jobs.state == State.RUNNING).tolist()
-    held = zip(problem.jobs.held.tolist(), problem.jobs.job_id, strict=True)
-    execute_many(connection, _RUNNING, [(now, now, *one) for one in compress(held, running)])
+    holders = zip(problem.jobs.held.tolist(), problem.jobs.job_id, strict=True)
+    execute_many(
+        connection, _RUNNING, [(now, now, *holder) for holder in compress(holders, running)]
+    )
     execute(connection, _SHARING, now)
     return problem, describe_unkept(snapshot)
 
 
 def _build_jobs(connection: Connection, table: Table, problem: Problem, now_s: float) -> list[Json]:
     """Return the rows of the jobs of a snapshot whose now becomes now_s."""
-    held = problem.jobs
+    jobs = problem.jobs
     shift = now_s - problem.now_s
     nothing = [""] * len(table)
     owned = {name: to_sql(JOBS.column(name), table.columns.get(name, nothing)) for name in OWNED}
-    owned["total_work"] = held.total_work.tolist()
-    owned["submitted_s"] = (held.submitted_s + shift).tolist()
+    owned["total_work"] = jobs.total_work.tolist()
+    owned["submitted_s"] = (jobs.submitted_s + shift).tolist()
     owned["deadline_s"] = [None if at is None else at + shift for at in owned["deadline_s"]]
-    runs = (held.state == State.RUNNING).tolist()
+    runs = (jobs.state == State.RUNNING).tolist()
     has_started = (
-        (held.state == State.RUNNING) | (held.state == State.PAUSED) | (held.attained_gpu_s > 0)
+        (jobs.state == State.RUNNING) | (jobs.state == State.PAUSED) | (jobs.attained_gpu_s > 0)
     )
     began = np.minimum(owned["submitted_s"], now_s).tolist()
     facts = {
-        "state": [State(k).name.lower() for k in held.state.tolist()],
-        **{name: getattr(held, name).tolist() for name in _KEPT},
+        "state": [State(k).name.lower() for k in jobs.state.tolist()],
+        **{name: getattr(jobs, name).tolist() for name in _KEPT},
         "want_pool": [
             problem.pools.pool[p] if is_here else ""
-            for p, is_here in zip(held.pool.tolist(), runs, strict=True)
+            for p, is_here in zip(jobs.pool.tolist(), runs, strict=True)
         ],
-        "want_gpus": np.where(runs, held.gpus, 0).tolist(),
-        "want_host": name_primaries(held.job_id, held.secondary),
+        "want_gpus": np.where(runs, jobs.gpus, 0).tolist(),
+        "want_host": name_primaries(jobs.job_id, jobs.secondary),
         "want_nodes": format_places(problem, problem.placements),
         "received": [
             json.dumps(
@@ -462,8 +466,8 @@ def _build_jobs(connection: Connection, table: Table, problem: Problem, now_s: f
     rows = []
     for j, (values, fact) in enumerate(zip(as_rows(owned), as_rows(facts), strict=True)):
         cells = {name: value_of(JOBS.column(name), value) for name, value in values.items()}
-        said = Submission({"job_id": held.job_id[j], **cells})
-        row = build_row(said, said.content(), values, now_s, j + 1) | fact
+        submission = Submission({"job_id": jobs.job_id[j], **cells})
+        row = build_row(submission, submission.content(), values, now_s, j + 1) | fact
         rows.append(row | {"generation": int(runs[j])})
     return rows
 

@@ -97,9 +97,9 @@ def add(
     secret = PREFIX + secrets.token_urlsafe(BYTES)
     digest = hash_token(secret)
     execute(connection, _ADD, name, role, tenant, now_s, expires_s, digest)
-    found = find(connection, secret, now_s)
-    assert found is not None
-    return found, secret
+    token = find(connection, secret, now_s)
+    assert token is not None
+    return token, secret
 
 
 def list_tokens(connection: Connection) -> list[Token]:
@@ -140,5 +140,5 @@ def revoke(connection: Connection, now_s: float, token_id: int) -> Token:
 
 def _find_valid(connection: Connection, column: str, value: Any, now_s: float) -> Token | None:
     rows = query(connection, f"{_READ} WHERE {column} = ? ORDER BY id DESC", value)
-    found = [Token(*row) for row in rows]
-    return next((token for token in found if token.is_valid(now_s)), None)
+    tokens = [Token(*row) for row in rows]
+    return next((token for token in tokens if token.is_valid(now_s)), None)

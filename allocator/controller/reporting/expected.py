@@ -105,14 +105,14 @@ def _measure(
     happened: Mapping[str, float | None],
     at_s: float,
 ) -> Outcome:
-    found = [
+    measured = [
         (row[f"{name}_s"], row[f"{name}_low_s"], row[f"{name}_high_s"], happened[row["job_id"]])
         for row in rows
         if row.get(f"{name}_s") is not None and happened.get(row["job_id"]) is not None
     ]
-    if not found:
+    if not measured:
         return Outcome(0, 0, None)
-    middle, low, high, truth = np.array(found, dtype=float).T
+    middle, low, high, truth = np.array(measured, dtype=float).T
     error = np.abs(truth - middle) / np.maximum(truth - at_s, 1.0)
     return Outcome(
         len(truth), int(((low <= truth) & (truth <= high)).sum()), float(np.median(error))

@@ -143,7 +143,7 @@ def replay(store: QueueDatabase, number: int | None = None) -> Replay:
     # same plan
     limit = math.inf if entry.plan is not None else options["time_limit_s"] or math.inf
     problem = validate(snapshot)
-    found = decide_round(
+    decision = decide_round(
         problem,
         policy=entry.policy,
         solver=options["solver"],
@@ -151,7 +151,7 @@ def replay(store: QueueDatabase, number: int | None = None) -> Replay:
         memory=guarded_decision.memory_from_json(options["memory"]),
     )
     before = None if entry.plan is None else read_plan_text(entry.plan)
-    plan = guarded_decision.format_plan(problem, found, entry.policy, options["seed"])
+    plan = guarded_decision.format_plan(problem, decision, entry.policy, options["seed"])
     first = None if before is None or before == plan else _first_difference(before, plan)
     note = ""
     if first is not None and before is not None:
@@ -182,12 +182,12 @@ def _first_difference(before: str, now: str) -> tuple[str, str]:
     return next((pair for pair in lines if pair[0] != pair[1]), ("", ""))
 
 
-def write(found: Replay, folder: str) -> None:
+def write(replayed: Replay, folder: str) -> None:
     """Write the snapshot of the round for `allocator solve`, and the plan as decided now."""
     from pathlib import Path
 
     from allocator.io.plans import PLAN_JSON, write_files
     from allocator.io.snapshots import write_snapshot
 
-    path = write_snapshot(found.snapshot, Path(folder))
-    write_files(path, {PLAN_JSON: found.plan})
+    path = write_snapshot(replayed.snapshot, Path(folder))
+    write_files(path, {PLAN_JSON: replayed.plan})

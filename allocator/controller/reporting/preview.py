@@ -48,32 +48,39 @@ def preview(
     controller = Controller(store, DryRunExecutor(), clock, options)
     result, wanted = controller.decide_dry_run()
     with store.read() as connection:
-        held = {one.job_id: one for one in allocations.list_open_allocations(connection)}
+        open_allocations = {
+            allocation.job_id: allocation
+            for allocation in allocations.list_open_allocations(connection)
+        }
         due = periodic.is_due(connection, clock.now())
-    return Preview(result, _describe_steps(held, wanted), due)
+    return Preview(result, _describe_steps(open_allocations, wanted), due)
 
 
-def _describe_steps(held: Mapping[str, Allocation], wanted: Mapping[str, Want]) -> tuple[str, ...]:
+def _describe_steps(
+    open_allocations: Mapping[str, Allocation], wanted: Mapping[str, Want]
+) -> tuple[str, ...]:
     """Return the stops, and then the starts, that lead from what jobs hold to what is wanted."""
     stops = []
     starts = []
-    for job_id, one in held.items():
+    for job_id, allocation in open_allocations.items():
         want = wanted.get(job_id)
         stays = want is not None and (want.pool, want.gpus, want.nodes, want.has_to_move) == (
-            one.pool,
-            one.gpus,
-            one.nodes,
+            allocation.pool,
+            allocation.gpus,
+            allocation.nodes,
             False,
         )
-        if one.phase == "stopping":
-            stops.append(f'job "{job_id}" is stopping: {_describe_gpus(one)}')
+        if allocation.phase == "stopping":
+            stops.append(f'job "{job_id}" is stopping: {_describe_gpus(allocation)}')
         elif not stays:
-            stops.append(f'would stop job "{job_id}": {_describe_gpus(one)}')
-        if stays and one.phase != "stopping":
+            stops.append(f'would stop job "{job_id}": {_describe_gpus(allocation)}')
+        if stays and allocation.phase != "stopping":
             continue
         if want is not None:
             starts.append(_describe_start(job_id, want))
-    starts += [_describe_start(name, want) for name, want in wanted.items() if name not in held]
+    starts += [
+        _describe_start(name, want) for name, want in wanted.items() if name not in open_allocations
+    ]
     return (*stops, *starts)
 
 
@@ -82,10 +89,10 @@ def _describe_start(job_id: str, want: Want) -> str:
     return f'would start job "{job_id}": {_describe_gpus(want)}{shared}'
 
 
-def _describe_gpus(held: Allocation | Want) -> str:
-    nodes = "|".join(map(str, parse_parts(held.nodes)))
+def _describe_gpus(holding: Allocation | Want) -> str:
+    nodes = "|".join(map(str, parse_parts(holding.nodes)))
     on = f" on {nodes}" if nodes else ""
-    return f'{held.gpus} GPU{"" if held.gpus == 1 else "s"} of pool "{held.pool}"{on}'
+    return f'{holding.gpus} GPU{"" if holding.gpus == 1 else "s"} of pool "{holding.pool}"{on}'
 
 
 class DryRunExecutor:

@@ -81,24 +81,24 @@ def _select(record: Record, names: Sequence[str]) -> Json:
     return {name: record[name] for name in names}
 
 
-def describe_controller(held: lease.Lease | None, now_s: float) -> Json:
+def describe_controller(current: lease.Lease | None, now_s: float) -> Json:
     """Return which controller leads by its lease, as JSON values."""
-    if held is None or not held.holder:
-        token = 0 if held is None else held.token
+    if current is None or not current.holder:
+        token = 0 if current is None else current.token
         return {"state": "none", "holder": "", "token": token, "expires_s": None}
     return {
-        "state": "in charge" if now_s < held.expires_s else "silent",
-        "holder": held.holder,
-        "token": held.token,
-        "expires_s": held.expires_s,
+        "state": "in charge" if now_s < current.expires_s else "silent",
+        "holder": current.holder,
+        "token": current.token,
+        "expires_s": current.expires_s,
     }
 
 
-def format_status(found: Json) -> list[str]:
+def format_status(status: Json) -> list[str]:
     """Return the lines of the status as text."""
-    c = found["controller"]
-    last = found["last_round"]
-    now = found["now_s"]
+    c = status["controller"]
+    last = status["last_round"]
+    now = status["now_s"]
     who = {
         "none": "no controller leads",
         "in charge": f"{c['holder']} leads (token {c['token']})",
@@ -107,13 +107,13 @@ def format_status(found: Json) -> list[str]:
     out = [f"controller  {who}"]
     out.append(
         "jobs        "
-        + (", ".join(f"{n} {state}" for state, n in found["jobs"].items() if n) or "none")
+        + (", ".join(f"{n} {state}" for state, n in status["jobs"].items() if n) or "none")
     )
     out += [
         f"pool        {pool}: {p['used']} of {p['gpus']} GPUs used"
-        for pool, p in found["pools"].items()
+        for pool, p in status["pools"].items()
     ]
-    out += [_format_node(node, found["now_s"]) for node in found["nodes_not_up"][:SHOWN]]
+    out += [_format_node(node, status["now_s"]) for node in status["nodes_not_up"][:SHOWN]]
     out.append(
         "round       "
         + (
@@ -126,17 +126,17 @@ def format_status(found: Json) -> list[str]:
     out += [
         f"waits       {j['job_id']}: place {j['position']}, {describe_next(j, now)}"
         + (f", {j['reason']}" if j["reason"] else "")
-        for j in found["waiting"]
+        for j in status["waiting"]
     ]
     out += [
         f"sharing     {p['guest']} runs on the GPUs of {p['host']}"
-        for p in found["sharing"][:SHOWN]
+        for p in status["sharing"][:SHOWN]
     ]
-    out += [f"parked      {j['job_id']}: {j['reason']}" for j in found["parked"]]
+    out += [f"parked      {j['job_id']}: {j['reason']}" for j in status["parked"]]
     out += [
         f"retrying    {j['job_id']}: {j['failures']}"
         f" failure{'s in a row' if j['failures'] > 1 else ''}"
-        for j in found["retrying"]
+        for j in status["retrying"]
     ]
     out += [
         f"trials      {model}: {trial['gpu_hours']:.3g} GPU-hours; "
@@ -145,28 +145,28 @@ def format_status(found: Json) -> list[str]:
             + (f"{way['work_per_s']:.4g} per second" if way["work_per_s"] else "no speed")
             for way in trial["measured"]
         )
-        for model, trial in found["trials"].items()
+        for model, trial in status["trials"].items()
     ]
     out += [
         f"noise       {model}: gradient noise scale {phi:.4g} samples"
-        for model, phi in found["noise_scales"].items()
+        for model, phi in status["noise_scales"].items()
     ]
     out += [
         f"corrected   {r['model']} on {r['gpus']} x {r['gpu_type']}: {r['work_per_s']:.4g} per"
         " second"
-        for r in found["corrected_rates"]
+        for r in status["corrected_rates"]
     ]
     out += [
         f"corrected   {r['model_a']} next to {r['model_b']} on {r['gpus']} x {r['gpu_type']}:"
         f" slowdown {r['slowdown_a']:.4g}, and {r['slowdown_b']:.4g} of {r['model_b']}"
-        for r in found["corrected_slowdowns"]
+        for r in status["corrected_slowdowns"]
     ]
-    out += [f"budget      {_format_budget(tenant, b)}" for tenant, b in found["longrun"].items()]
-    out += [f"GPU-hours   {tenant}: {format_month(m)}" for tenant, m in found["gpu_hours"].items()]
+    out += [f"budget      {_format_budget(tenant, b)}" for tenant, b in status["longrun"].items()]
+    out += [f"GPU-hours   {tenant}: {format_month(m)}" for tenant, m in status["gpu_hours"].items()]
     out += [
         f"cost        {c['tenant']}: {c['dollars_today']:.2f} $ today, {c['dollars']:.2f} $ in"
         f" {RECENT_DAYS} days"
-        for c in found["costs"]
+        for c in status["costs"]
         if c["dollars"] > 0
     ]
     return out

@@ -105,9 +105,9 @@ class Metrics:
     def add(self, name: str, by: float = 1.0, **labels: str) -> None:
         """Increase a counter."""
         with self._lock:
-            held = self._values.setdefault(name, {})
+            values = self._values.setdefault(name, {})
             key = tuple(sorted(labels.items()))
-            held[key] = held.get(key, 0.0) + by
+            values[key] = values.get(key, 0.0) + by
 
     def clear(self, name: str) -> None:
         """Remove a gauge with all its labels."""
@@ -218,28 +218,28 @@ class Telemetry:
         """Return whether the last step met an executor or a database that does not answer."""
         return any(name in AWAY for name, _ in self._faults)
 
-    def round(self, number: int, problem: Problem, told: Plan, took_s: float, changes: int) -> None:
+    def round(self, number: int, problem: Problem, plan: Plan, took_s: float, changes: int) -> None:
         """Report a round that has a plan."""
         m = self.metrics
         m.add("rounds_total", outcome="decided")
         m.add("changes_total", changes)
         m.observe("decision_seconds", took_s)
-        m.set("round_value", told.objective_value)
-        m.set("round_gap", told.gap)
+        m.set("round_value", plan.objective_value)
+        m.set("round_gap", plan.gap)
         m.set("last_round_timestamp_seconds", problem.now_s)
         self.event(
             "round",
             number=number,
             jobs=len(problem.jobs),
             changes=changes,
-            value=told.objective_value,
-            bound=told.bound,
-            gap=told.gap,
-            status=told.status,
-            termination=told.termination,
-            fallback=told.fallback,
+            value=plan.objective_value,
+            bound=plan.bound,
+            gap=plan.gap,
+            status=plan.status,
+            termination=plan.termination,
+            fallback=plan.fallback,
             decide_s=round(took_s, 4),
-            digest=told.digest,
+            digest=plan.digest,
         )
 
     def failed(self, number: int, words: str, took_s: float) -> None:
@@ -262,9 +262,9 @@ class Telemetry:
         """Report what is booked on tenants: LONGRUN or MONTHS, and the values by tenant."""
         for name, key in gauges.items():
             self.metrics.clear(name)
-            for tenant, found in report.items():
-                if found[key] is not None:
-                    self.metrics.set(name, found[key], **({"tenant": tenant} if tenant else {}))
+            for tenant, values in report.items():
+                if values[key] is not None:
+                    self.metrics.set(name, values[key], **({"tenant": tenant} if tenant else {}))
 
     def write(self) -> None:
         """Replace the text file in one step; a collector of another user can read it."""
@@ -318,9 +318,9 @@ def serve(metrics: Metrics, address: str, port: int) -> ThreadingHTTPServer:
         timeout = IDLE_S
 
         def do_GET(self) -> None:
-            found = self.path.partition("?")[0] == "/metrics"
-            body = metrics.text().encode() if found else b"see /metrics\n"
-            self.send_response(200 if found else 404)
+            is_metrics = self.path.partition("?")[0] == "/metrics"
+            body = metrics.text().encode() if is_metrics else b"see /metrics\n"
+            self.send_response(200 if is_metrics else 404)
             self.send_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()

@@ -26,7 +26,7 @@ def _check_pools(x: Round) -> None:
     """Check revocations by age, and warn of a cluster without pools."""
     pools = x["pools.csv"]
     if pools.present and pools.whole and not len(pools):
-        x.found.warn("pools.csv", None, "has no pools; every job waits")
+        x.findings.warn("pools.csv", None, "has no pools; every job waits")
     for i in np.flatnonzero(pools.given("hazard_by_age")).tolist():
         if pools["revocations_per_gpu_hour"][i] > 0:
             words = "both revocations_per_gpu_hour and hazard_by_age are given; leave one empty"
@@ -58,7 +58,7 @@ def _check_placements(x: Round) -> None:
     if not len(placed):
         return
     if not nodes.present and nodes.whole:
-        x.found.fault("placements.csv", None, "names nodes, but there is no nodes.csv")
+        x.findings.fault("placements.csv", None, "names nodes, but there is no nodes.csv")
     x.refer("placements.csv", "job_id")
     if nodes.present:
         x.refer("placements.csv", "node")
@@ -214,7 +214,7 @@ def _check_tree(x: Round) -> None:
             continue
         for k in above:
             if is_limit[k] and least[i] > most[k] and tenants.ok("guaranteed_gpus")[i]:
-                x.found.warn(
+                x.findings.warn(
                     tenants.schema.file,
                     tenants.lines[i],
                     f"guaranteed_gpus {tenants.text('guaranteed_gpus', i)} is above max_gpus"

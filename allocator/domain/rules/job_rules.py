@@ -33,7 +33,7 @@ _fault = partial(Rule, "jobs.csv")
 def _check_any(x: Round) -> None:
     jobs = x["jobs.csv"]
     if jobs.present and jobs.whole and not len(jobs):
-        x.found.warn(jobs.schema.file, None, "has no jobs")
+        x.findings.warn(jobs.schema.file, None, "has no jobs")
 
 
 def _is_running(jobs: ParsedTable) -> Bools:
@@ -238,7 +238,7 @@ def _check_models(x: Round) -> None:
             jobs.refer("model", known, among)
         else:
             words = "is missing; without models.csv it must say how fast each model runs"
-            x.found.fault("rates.csv", None, words)
+            x.findings.fault("rates.csv", None, words)
         return
     ok = jobs.ok("model") & _is_among(jobs["model"], set(jobs.distinct("model")) - {"", *known})
     count = Counter(jobs["model"][i] for i in np.flatnonzero(ok).tolist())
@@ -263,7 +263,7 @@ def _check_models(x: Round) -> None:
             quote(name) + hint[name].replace("; did", " (did").replace("?", "?)")
             for name in list(count)[:NAMED]
         )
-        x.found.warn(
+        x.findings.warn(
             jobs.schema.file,
             None,
             f"{_number(count.total(), 'job')} of {_number(len(count), 'model')} without "
@@ -320,8 +320,8 @@ def _check_tenants(x: Round) -> None:
             idle = "" if near in busy else ", which has no jobs"
             hint[name] = f"; did you mean {quote(near)}{idle}?"
     limited = any(tenants.given(name).any() for name in LIMITS)
-    told = {name for name in others if refuses or limited or hint[name]}
-    rows = _is_among(jobs["tenant"], told)
+    reported = {name for name in others if refuses or limited or hint[name]}
+    rows = _is_among(jobs["tenant"], reported)
     effect = ", whose limits do not hold for it" if limited and not refuses else ""
 
     def words(i: int) -> str:
@@ -353,9 +353,9 @@ def _find_unrated_holders(x: Round) -> Bools:
         is_known = place in fitted or min(known) <= gpus <= max(known)
         return model in rated and pool in kind_of and not is_known
 
-    held = zip(jobs["model"], jobs["pool"], jobs["gpus"].tolist(), strict=True)
+    places = zip(jobs["model"], jobs["pool"], jobs["gpus"].tolist(), strict=True)
     runs = _is_running(jobs)
-    runs[runs] = [is_unrated(*place) for place in compress(held, runs)]
+    runs[runs] = [is_unrated(*place) for place in compress(places, runs)]
     return runs
 
 

@@ -37,8 +37,8 @@ def expand_rows(table: ParsedTable) -> ParsedTable:
     work = columns["total_work"].value.copy()
     begin = np.cumsum(times) - times
     for i, cells in sessions.items():
-        mine = slice(begin[i], begin[i] + times[i])
-        later[mine], work[mine] = cells.starts_s, cells.work
+        rows = slice(begin[i], begin[i] + times[i])
+        later[rows], work[rows] = cells.starts_s, cells.work
     columns["total_work"] = replace(columns["total_work"], value=work)
     for name in ("submitted_s", "deadline_s"):
         columns[name] = replace(columns[name], value=columns[name].value + later)

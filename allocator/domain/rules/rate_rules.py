@@ -32,7 +32,7 @@ def _check_curves(x: Round) -> None:
             curves.fault(i, f"parameters: {message}")
         for message in strange:
             words = f"parameters: {message}"
-            x.found.warn(curves.schema.file, curves.lines[i], words, "unknown parameters")
+            x.findings.warn(curves.schema.file, curves.lines[i], words, "unknown parameters")
 
 
 # the curves of the next round have the same numbers
@@ -177,7 +177,7 @@ def _check_sharing(x: Round) -> None:
     is_alone = pools["sharing"] == Isolation.NONE
     if len(sharing) and len(pools) and (pools.ok("sharing") & is_alone).all():
         words = "is checked, but no pool of pools.csv lets jobs share GPUs (column sharing)"
-        x.found.warn(sharing.schema.file, None, words)
+        x.findings.warn(sharing.schema.file, None, words)
 
 
 def _check_finished(x: Round) -> None:

@@ -27,7 +27,7 @@ class Round:
     names: Names
     config: Settings
     now_s: float
-    found: Findings
+    findings: Findings
 
     def __getitem__(self, file: str) -> ParsedTable:
         return self.tables[file]

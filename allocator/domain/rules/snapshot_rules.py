@@ -84,15 +84,15 @@ def validate(snapshot: Snapshot) -> Problem:
     >>> allocator.validate(allocator.read_snapshot("data/snapshots/demo")).pools.gpus.tolist()
     [8, 8]
     """
-    found = Findings(snapshot.faults)
-    config = settings(snapshot, found)
-    tables = grids(snapshot, found, config.levels)
+    findings = Findings(snapshot.faults)
+    config = settings(snapshot, findings)
+    tables = grids(snapshot, findings, config.levels)
     known = names(tables)
     now_s = now(config["now_s"], tables["jobs.csv"])
-    checked = Round(tables, known, config, now_s, found)
+    checked = Round(tables, known, config, now_s, findings)
     checked.apply((*job_rules.RULES, *cluster_rules.RULES))
-    if found.faults:
-        raise InvalidInput(found.faults, (*snapshot.warnings, *found.warnings))
+    if findings.faults:
+        raise InvalidInput(findings.faults, (*snapshot.warnings, *findings.warnings))
 
     check_settings(config, tables)
     tables["nodes.csv"] = cluster.nodes_at(
@@ -141,12 +141,12 @@ def build_problem(
     now_s: float,
 ) -> Problem:
     """Return the Problem of tables without a fault, with the pools in force at now_s."""
-    asked, listed = _rigid(tables["jobs.csv"], tables["rates.csv"], known)
+    requested, listed = _rigid(tables["jobs.csv"], tables["rates.csv"], known)
     cells = tables["jobs.csv"].columns
     sizes, size_lists = _encode_lists(listed)
     types, type_lists = _encode_lists(cells["gpu_types"], frozenset)
     modes, mode_lists = _encode_lists(cells["modes"])
-    codes = {"requested_gpus": asked, "sizes": sizes, "gpu_types": types, "modes": modes}
+    codes = {"requested_gpus": requested, "sizes": sizes, "gpu_types": types, "modes": modes}
     pools = cluster.pools(tables, known, now_s)
     nodes, received = tables["nodes.csv"], tables["received.csv"]
     seconds = np.zeros((len(known.jobs), len(known.gpu_types)))
@@ -190,15 +190,15 @@ def _rigid(jobs: ParsedTable, rates: ParsedTable, known: Names) -> tuple[Ints, P
     """
     pod = jobs["gpus_per_pod"]
     least = -(-jobs["min_gpus"] // pod) * pod
-    asked = np.where(jobs.given("requested_gpus"), jobs["requested_gpus"], least)
+    requested = np.where(jobs.given("requested_gpus"), jobs["requested_gpus"], least)
     given = jobs.columns["sizes"]
     unrated = set(jobs.distinct("model")) - known.given_models.keys()
     gangs = np.flatnonzero((pod > 1) & ~jobs.given("sizes"))
     if not (unrated or len(gangs)):
-        return asked, given
+        return requested, given
     lists = list(given.value)
     rule = cache(sizes_of_pods)
-    limits = (x[gangs].tolist() for x in (pod, jobs["min_gpus"], jobs["max_gpus"], asked))
+    limits = (x[gangs].tolist() for x in (pod, jobs["min_gpus"], jobs["max_gpus"], requested))
     for i, *ends in zip(gangs.tolist(), *limits, strict=True):
         lists[i] = rule(*ends)
     observed: dict[str, set[int]] = {}
@@ -209,11 +209,11 @@ def _rigid(jobs: ParsedTable, rates: ParsedTable, known: Names) -> tuple[Ints, P
             continue
         low, high = int(jobs["min_gpus"][i]), int(jobs["max_gpus"][i])
         own = [k for k in lists[i] if low <= k <= high]
-        if own and asked[i] not in own:
-            asked[i] = max((k for k in own if k < asked[i]), default=own[0])
+        if own and requested[i] not in own:
+            requested[i] = max((k for k in own if k < requested[i]), default=own[0])
         seen = {k for k in observed.get(model, ()) if low <= k <= high and (not own or k in own)}
-        lists[i] = tuple(sorted({int(asked[i]), *seen}))
-    return asked, replace(given, value=lists)
+        lists[i] = tuple(sorted({int(requested[i]), *seen}))
+    return requested, replace(given, value=lists)
 
 
 def _jobs(jobs: ParsedTable, known: Names, restart_s: float, codes: Mapping[str, Ints]) -> Jobs:

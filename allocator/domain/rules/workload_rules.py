@@ -57,27 +57,29 @@ def validate_workload(raw: Snapshot) -> Workload:
     InvalidInput
         With all faults, sorted by file and line.
     """
-    found = Findings(raw.faults)
-    config = settings(raw, found, WORKLOAD_CONFIG)
-    tables = grids(_drop_columns_of_started_jobs(raw, found), found, config.levels, WORKLOAD_TABLES)
+    findings = Findings(raw.faults)
+    config = settings(raw, findings, WORKLOAD_CONFIG)
+    tables = grids(
+        _drop_columns_of_started_jobs(raw, findings), findings, config.levels, WORKLOAD_TABLES
+    )
     _check_recorded(tables[WORKLOAD.file])
     tables |= {
         "jobs.csv": _as_jobs(expand_rows(tables[WORKLOAD.file])),
-        **grids(replace(raw, tables={}), found, (), NOT_STARTED),
+        **grids(replace(raw, tables={}), findings, (), NOT_STARTED),
     }
     known = names(tables)
-    checked = Round(tables, known, config, math.inf, found)
+    checked = Round(tables, known, config, math.inf, findings)
     checked.apply(job_rules.RULES)
-    start = _find_start(config["now_s"], tables["jobs.csv"], raw, found)
+    start = _find_start(config["now_s"], tables["jobs.csv"], raw, findings)
     checked = replace(checked, now_s=start)
     checked.apply(cluster_rules.RULES)
     checked.refer(CAPACITY.file, "pool")
     checked.refer(NODE_EVENTS.file, "node")
     _warn_of_missing_predecessors(tables["jobs.csv"], known)
     if config["assumed"]:
-        found.warn(CONFIG_FILE, raw.config_lines.get("assumed"), f"assumed: {config['assumed']}")
-    if found.faults:
-        raise InvalidInput(found.faults, (*raw.warnings, *found.warnings))
+        findings.warn(CONFIG_FILE, raw.config_lines.get("assumed"), f"assumed: {config['assumed']}")
+    if findings.faults:
+        raise InvalidInput(findings.faults, (*raw.warnings, *findings.warnings))
     check_settings(config, tables)
     events = rows(NodeEvents, tables[NODE_EVENTS.file], known)
     events = events.select(np.argsort(events.at_s, kind="stable"))
@@ -133,7 +135,7 @@ def _warn_of_counts(tables: Mapping[str, ParsedTable], start: float) -> None:
         )
 
 
-def _drop_columns_of_started_jobs(raw: Snapshot, found: Findings) -> Snapshot:
+def _drop_columns_of_started_jobs(raw: Snapshot, findings: Findings) -> Snapshot:
     """Return the folder without the columns of workload.csv that only started jobs can have.
 
     Each column that is dropped gives a warning.
@@ -142,7 +144,7 @@ def _drop_columns_of_started_jobs(raw: Snapshot, found: Findings) -> Snapshot:
     if table is None:
         return raw
     for name in (n for n in table.columns if n in UNDER_WAY):
-        found.warn(
+        findings.warn(
             WORKLOAD.file,
             HEADER,
             f"column {name} is of jobs under way and is ignored; a job of a workload "
@@ -193,7 +195,7 @@ def _warn_of_missing_predecessors(jobs: ParsedTable, known: Names) -> None:
     )
 
 
-def _find_start(given: float | None, jobs: ParsedTable, raw: Snapshot, found: Findings) -> float:
+def _find_start(given: float | None, jobs: ParsedTable, raw: Snapshot, findings: Findings) -> float:
     """Return when the workload starts, in seconds.
 
     It is now_s of config.toml or the earliest submitted_s, whichever is earlier, and 0 if neither
@@ -203,7 +205,7 @@ def _find_start(given: float | None, jobs: ParsedTable, raw: Snapshot, found: Fi
     if earliest is None or given is None:
         return next((float(t) for t in (given, earliest) if t is not None), 0.0)
     if given > earliest:
-        found.warn(
+        findings.warn(
             CONFIG_FILE,
             raw.config_lines.get("now_s"),
             f"now_s {given:.15g} is after the earliest submitted_s; "

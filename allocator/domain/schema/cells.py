@@ -309,8 +309,8 @@ def _texts(column: Column, cell: Any) -> tuple[str, ...]:
 
 
 def _integers(column: Column, cell: Any) -> tuple[int, ...]:
-    one = replace(column, kind=ColumnKind.INTEGER, required=False, default=None)
-    parsed, complaints = parse(one, _parts(column, cell))
+    element = replace(column, kind=ColumnKind.INTEGER, required=False, default=None)
+    parsed, complaints = parse(element, _parts(column, cell))
     if complaints:
         why = complaints[0][1].removeprefix(column.name + " ")
         raise ValueError(f"{quote(text_of(cell))}: {why}")

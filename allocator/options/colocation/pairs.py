@@ -234,7 +234,7 @@ class Colocations:
         (begin_h, gain_h, option_h), (begin_g, gain_g, option_g) = sides
         job, free = self.job.tolist(), [True] * len(self.rank)
         heap = [(-math.inf, k, *at) for k, at in enumerate(zip(begin_h, begin_g, strict=True))]
-        found = []
+        matched = []
         while heap:
             loss, k, h, g = heapq.heappop(heap)
             if k + 1 == len(begin_h):
@@ -251,9 +251,9 @@ class Colocations:
                 continue
             if -gain_h[h] - gain_g[g] <= loss:
                 free[job[option_h[h]]] = free[job[option_g[g]]] = False
-                found.append((option_h[h], option_g[g]))
+                matched.append((option_h[h], option_g[g]))
             heapq.heappush(heap, (-gain_h[h] - gain_g[g], k, h, g))
-        primary, secondary = np.array(found, np.int64).reshape(-1, 2).T
+        primary, secondary = np.array(matched, np.int64).reshape(-1, 2).T
         return primary, secondary
 
     def price(self, reduced: Floats, u: Floats) -> PricedPairs:
@@ -335,10 +335,10 @@ class Colocations:
 
 def find_colocations(problem: Problem, m: OptionTable) -> Colocations:
     """Find the pairs of a round; the table m has only options with GPUs of their own."""
-    o, start, u, v, found = _find_kinds(problem, m)
+    o, start, u, v, speeds = _find_kinds(problem, m)
     # index of the same two kinds in the other order
     back = np.searchsorted(u * len(start) + v, v * len(start) + u)
-    mirrored = found.mirrors(found.take(back))
+    mirrored = speeds.mirrors(speeds.take(back))
     holds, can_be_secondary = (
         np.logical_or.reduceat(of_option, start[:-1]) if len(o) else of_option
         for of_option in (m.keep[o], _can_be_secondary(problem, m, o))
@@ -346,12 +346,12 @@ def find_colocations(problem: Problem, m: OptionTable) -> Colocations:
     # a job that holds these GPUs now pauses less there (secondary_jobs.py)
     either = mirrored & is_primary_interchangeable(problem) & ~holds[u] & ~holds[v]
     use = np.flatnonzero(
-        found.possible
+        speeds.possible
         & can_be_secondary[v]
         & ~(either & (u > v))
         & ~((u == v) & (np.diff(start)[u] == 1))
     )
-    u, v, found, either = u[use], v[use], found.take(use), either[use]
+    u, v, speeds, either = u[use], v[use], speeds.take(use), either[use]
     running = problem.jobs.state == State.RUNNING
     still = np.zeros(len(m), bool)
     pause = interval.pause_s(
@@ -374,8 +374,8 @@ def find_colocations(problem: Problem, m: OptionTable) -> Colocations:
         pair, entry = ragged(begin, begin + np.diff(start)[kind])
         return PairSide(starts(pair, len(kind)), pair, o[at][entry], term[entry])
 
-    primary = value_side(u, found.rate_primary, m.pause_s, m.keep, True)
-    secondary = value_side(v, found.rate_secondary, pause, still, False)
+    primary = value_side(u, speeds.rate_primary, m.pause_s, m.keep, True)
+    secondary = value_side(v, speeds.rate_secondary, pause, still, False)
     primary.term[:] -= m.value[primary.option]
     secondary.term[~_can_be_secondary(problem, m, secondary.option)] = -np.inf
     return Colocations(primary, secondary, u == v, either, m.job, _ranks(problem))
@@ -422,20 +422,20 @@ def _find_kinds(problem: Problem, m: OptionTable) -> tuple[Ints, Ints, Ints, Int
     u, v = ragged(
         np.searchsorted(place, place, side="left"), np.searchsorted(place, place, side="right")
     )
-    found = colocated_speeds(problem, job[u], job[v], pool[u], gpus[u])
-    merged = _merge_kinds(np.bincount(place), found)
+    speeds = colocated_speeds(problem, job[u], job[v], pool[u], gpus[u])
+    merged = _merge_kinds(np.bincount(place), speeds)
     kind = merged[kind]
     order = np.argsort(kind, kind="stable")
-    one = np.zeros(len(merged), bool)
-    one[np.unique(merged, return_index=True)[1]] = True
-    pairs = np.flatnonzero(one[u] & one[v])
+    is_first = np.zeros(len(merged), bool)
+    is_first[np.unique(merged, return_index=True)[1]] = True
+    pairs = np.flatnonzero(is_first[u] & is_first[v])
     pairs = pairs[np.lexsort((merged[v[pairs]], merged[u[pairs]]))]
     return (
         o[order],
-        starts(kind[order], int(one.sum())),
+        starts(kind[order], int(is_first.sum())),
         merged[u[pairs]],
         merged[v[pairs]],
-        found.take(pairs),
+        speeds.take(pairs),
     )
 
 

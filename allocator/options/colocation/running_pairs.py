@@ -42,7 +42,7 @@ def list_candidate_pairs(problem: Problem, m: OptionTable) -> tuple[Ints, Ints]:
             )
         )
     ]
-    found: list[tuple[Ints, Ints]] = [(np.zeros(0, np.int64),) * 2]
+    pairs: list[tuple[Ints, Ints]] = [(np.zeros(0, np.int64),) * 2]
     place = m.pool * (int(m.gpus.max(initial=0)) + 1) + m.gpus
     for at in np.unique(place[new]).tolist():
         secondaries_here = new[place[new] == at][:MAX_SECONDARIES]
@@ -53,6 +53,6 @@ def list_candidate_pairs(problem: Problem, m: OptionTable) -> tuple[Ints, Ints]:
             np.arange(len(primaries_here)), np.arange(len(secondaries_here)), indexing="ij"
         )
         before = first < second + len(primaries_here) - len(secondaries_here)
-        found.append((primaries_here[first[before]], secondaries_here[second[before]]))
-    primary, secondary = (np.concatenate(part) for part in zip(*found, strict=True))
+        pairs.append((primaries_here[first[before]], secondaries_here[second[before]]))
+    primary, secondary = (np.concatenate(part) for part in zip(*pairs, strict=True))
     return primary, secondary

@@ -121,13 +121,13 @@ def running_groups(problem: Problem) -> Groups:
     Pairs are listed in both orders where the order makes a difference. It makes one by itself where
     the memory of a GPU leaves less to the secondary job.
     """
-    found: list[Group] = [
+    listed: list[Group] = [
         (g, pool, gpus, part)
         for g, pool, gpus, members in _list_groups_of(problem.jobs)
         for n in range(len(members), 0, -1)
         for part in combinations(members, n)
     ]
-    groups = Groups.of(problem, found)
+    groups = Groups.of(problem, listed)
     pairs = groups.take(groups.is_pair)
     h, g = pairs.primary[:, 0], pairs.secondary
     now, back = (colocated_speeds(problem, *x, pairs.pool, pairs.gpus) for x in ((h, g), (g, h)))
@@ -153,8 +153,8 @@ def list_groups(problem: Problem, m: OptionTable) -> Groups:
     if not is_small:
         running = jobs.state == State.RUNNING
         first = first[m.keep[first] & (jobs.primary[m.job[first]] < 0)]
-        asked = m.gpus[second] == jobs.requested_gpus[m.job[second]]
-        second = second[asked & ~running[m.job[second]]]
+        is_requested = m.gpus[second] == jobs.requested_gpus[m.job[second]]
+        second = second[is_requested & ~running[m.job[second]]]
         order = np.argsort(jobs.submitted_s[m.job[second]], kind="stable")
         second = second[order][: MOST_PAIRS // max(1, len(first))]
     h, g = (x.ravel() for x in np.meshgrid(first, second, indexing="ij"))
@@ -175,7 +175,7 @@ def list_groups(problem: Problem, m: OptionTable) -> Groups:
     order = np.lexsort((h, lost, g))
     h, g = h[order], g[order]
     start = np.flatnonzero(begins_run(g))
-    found: list[Group] = []
+    listed: list[Group] = []
     for begin, end in pairwise([*start.tolist(), len(g)]):
         o = int(g[begin])
         several = [
@@ -186,8 +186,8 @@ def list_groups(problem: Problem, m: OptionTable) -> Groups:
         for at, members in enumerate(sets):
             if not is_small and at >= MOST_SETS:
                 break
-            found.append((int(m.job[o]), int(m.pool[o]), int(m.gpus[o]), members))
-    return Groups.of(problem, found)
+            listed.append((int(m.job[o]), int(m.pool[o]), int(m.gpus[o]), members))
+    return Groups.of(problem, listed)
 
 
 def _sets(several: list[tuple[int, int]], gpus: int, most: int) -> Iterator[Members]:

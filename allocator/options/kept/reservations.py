@@ -90,8 +90,10 @@ def find_moments(problem: Problem, m: OptionTable) -> Iterator[Moment]:
     for x in problem.kept:
         if not problem.is_due(x):
             there = firm & (m.pool == x.pool) & ends_after(end_s, x.after_s / overrun)
-            mine, none = (np.arange(len(jobs)) == x.job).astype(np.int64), np.zeros(0, np.int64)
-            yield Moment(x.pool, x.after_s, none, none, mine, np.array([0, x.gpus]), there, x.nodes)
+            holder, none = (np.arange(len(jobs)) == x.job).astype(np.int64), np.zeros(0, np.int64)
+            yield Moment(
+                x.pool, x.after_s, none, none, holder, np.array([0, x.gpus]), there, x.nodes
+            )
     begin_s = r.at_s - problem.now_s
     begin_s = np.where(begin_s <= problem.interval_s * (1 + SAME), 0.0, begin_s)
     end_s = np.where(m.keep & firm, end_s, needed_s(problem, m))
@@ -112,14 +114,14 @@ def _find_holders(problem: Problem, rows: Ints) -> tuple[Ints, Ints, Ints]:
     depth = np.append((above >= 0).sum(axis=0), 0)
     names = list(zip(r.job_id, r.tenant.tolist(), strict=True))
     holder, whose, count = np.zeros(len(jobs), np.int64), np.zeros(len(rows), np.int64), 0
-    for name, q in sorted(set(names), key=lambda one: (one[0], depth[one[1]])):
+    for name, q in sorted(set(names), key=lambda pair: (pair[0], depth[pair[1]])):
         of = (above[:, jobs.tenant] == q).any(axis=0) & (q >= 0)
         if name:
             of = np.array(jobs.job_id) == name
         if of.any():
             count += 1
             holder[of] = count
-            whose[[one == (name, q) for one in names]] = count
+            whose[[pair == (name, q) for pair in names]] = count
     return whose, holder, np.bincount(whose, r.gpus, count + 1).astype(np.int64)
 
 
@@ -156,8 +158,8 @@ def reservation_rows(problem: Problem, mandatory: Bools, m: OptionTable) -> Iter
         for others in x.list_others():
             taken = x.there & others[x.holder[m.job]] & (amount > 0)
             stays: Floats = np.zeros(len(stay))
-            held = np.flatnonzero(taken & stays_as)
-            np.maximum.at(stays, m.job[held], amount[held])
+            staying = np.flatnonzero(taken & stays_as)
+            np.maximum.at(stays, m.job[staying], amount[staying])
             most = max(size - x.kept[0] - x.kept[~others].sum(), stays.sum(), 0)
             label = f"{name} ({seen[kind, name]})" if seen[kind, name] else name
             seen[kind, name] += 1

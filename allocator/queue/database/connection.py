@@ -154,7 +154,7 @@ def create_queue(
     """
     store = _connect_database(queue, wait_s)
     path = _path(store)
-    made = path is not None and _create_private_file(path, store)
+    is_created = path is not None and _create_private_file(path, store)
     try:
         if path is not None:
             _enable_wal(store)
@@ -167,7 +167,7 @@ def create_queue(
         return replace(store, file=None if path is None else _file_identity(path)), is_new
     except BaseException:
         store.close()
-        if made and path is not None and path.exists() and path.stat().st_size == 0:
+        if is_created and path is not None and path.exists() and path.stat().st_size == 0:
             path.unlink(missing_ok=True)
         raise
 
@@ -175,10 +175,10 @@ def create_queue(
 def _file_identity(path: Path) -> tuple[int, int] | None:
     """Return device and inode of the file, or None if there is no file."""
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except OSError:
         return None
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino
 
 
 def _has_tables(connection: Connection, store: QueueDatabase) -> bool:
@@ -193,18 +193,18 @@ def _has_tables(connection: Connection, store: QueueDatabase) -> bool:
         raise _translate_fault(
             store, "is a database of something else; a queue needs one of its own"
         )
-    found = get_meta(connection, SCHEMA_KEY)
-    if found is None:
+    schema = get_meta(connection, SCHEMA_KEY)
+    if schema is None:
         raise _translate_fault(
             store,
             "was made before the first release, whose tables are others: make a new queue with"
             ' "allocator queue init NEW --from FOLDER", where FOLDER is what "allocator queue'
             ' export" of the version that made this one writes',
         )
-    if found != SCHEMA:
+    if schema != SCHEMA:
         raise _translate_fault(
             store,
-            f"has schema {found}, this program needs {SCHEMA}: use the version that made it",
+            f"has schema {schema}, this program needs {SCHEMA}: use the version that made it",
         )
     return True
 
@@ -365,19 +365,19 @@ def translate_errors(store: QueueDatabase) -> Iterator[None]:
         yield
     except (DBAPIError, driver.Error) as error:  # rows.py uses the driver without SQLAlchemy
         cause = getattr(error, "orig", error)
-        said = " ".join((str(cause).strip().splitlines() or [""])[0].split())
+        message = " ".join((str(cause).strip().splitlines() or [""])[0].split())
         for needle, words in DAMAGE:
-            if needle in said:
+            if needle in message:
                 raise _translate_fault(store, words) from error
         for needle, words in TROUBLE:
-            if needle in said:
+            if needle in message:
                 raise QueueUnavailable(
                     f"{store.name}: {words.format(wait_s=store.wait_s)}"
                 ) from error
         if getattr(error, "connection_invalidated", False) or isinstance(
             cause, (driver.OperationalError, driver.InterfaceError)
         ):
-            raise QueueUnavailable(f"{store.name}: {said}") from error
+            raise QueueUnavailable(f"{store.name}: {message}") from error
         raise
 
 

@@ -46,13 +46,13 @@ def make_id(connection: Connection) -> None:
 
 def state(connection: Connection) -> State | None:
     """Return the state that the allocations are about, or None if no controller has acted yet."""
-    found = read_meta(connection, EXECUTOR)
-    return None if found is None else State(**found)
+    record = read_meta(connection, EXECUTOR)
+    return None if record is None else State(**record)
 
 
-def remember_state(connection: Connection, found: State) -> None:
+def remember_state(connection: Connection, executor_state: State) -> None:
     """Record that the allocations of the queue are about this state from now on."""
-    write_meta(connection, EXECUTOR, asdict(found))
+    write_meta(connection, EXECUTOR, asdict(executor_state))
 
 
 def has_run(connection: Connection) -> bool:

@@ -142,21 +142,21 @@ def job_records(connection: Connection, jobs: Sequence[Job]) -> list[Json]:
     shared_with (the job whose GPUs it shares, None if it holds its own GPUs), the phase of its
     allocation, and the nodes of its GPUs (None if the pool has no nodes).
     """
-    held = read_held(connection, [job.job_id for job in jobs])
-    return [job_record(job, held.get(job.job_id)) for job in jobs]
+    allocations = read_held(connection, [job.job_id for job in jobs])
+    return [job_record(job, allocations.get(job.job_id)) for job in jobs]
 
 
-def job_record(job: Job, held: Allocation | None) -> Json:
+def job_record(job: Job, allocation: Allocation | None) -> Json:
     """Return one job as a flat record (see `job_records`)."""
     place = (
         {
-            "pool": held.pool,
-            "gpus": held.gpus,
-            "shared_with": held.host or None,
-            "phase": held.phase,
-            "nodes": nodes_as_json(held.nodes),
+            "pool": allocation.pool,
+            "gpus": allocation.gpus,
+            "shared_with": allocation.host or None,
+            "phase": allocation.phase,
+            "nodes": nodes_as_json(allocation.nodes),
         }
-        if held
+        if allocation
         else {"pool": None, "gpus": 0, "shared_with": None, "phase": None, "nodes": None}
     )
     return {

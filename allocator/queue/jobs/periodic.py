@@ -62,8 +62,8 @@ def submit_due(connection: Connection, now_s: float) -> list[SubmittedRun]:
     Calling it again submits nothing more.
     """
     out = []
-    for found in sorted(query(connection, _DUE, now_s), key=itemgetter(_COLUMNS.index("seq"))):
-        row = dict(zip(_COLUMNS, found, strict=True))
+    for values in sorted(query(connection, _DUE, now_s), key=itemgetter(_COLUMNS.index("seq"))):
+        row = dict(zip(_COLUMNS, values, strict=True))
         every = row["every_s"]
         times = row["times"]
         missed = math.floor((now_s - row["next_s"]) / every)
@@ -105,13 +105,15 @@ def _next_run(
     if values["deadline_s"] is not None:
         values["deadline_s"] += due_s - row["submitted_s"]
     cells = {column: value_of(JOBS.column(column), value) for column, value in values.items()}
-    said = Submission(
+    submission = Submission(
         {"job_id": name, **cells},
         tuple(json.loads(row["command"])),
         json.loads(row["environment"]),
         row["workdir"],
     )
-    new = build_row(said, said.content(), values, now_s, next_number(connection), number)
+    new = build_row(
+        submission, submission.content(), values, now_s, next_number(connection), number
+    )
     return new | {"series": series}
 
 

@@ -52,9 +52,9 @@ def fill_headroom(connection: Connection, table: Table, now_s: float, interval_s
     headroom = np.where(given[KEPT].given, given[KEPT].value, np.nan)
     rows = query(connection, _SESSIONS, now_s - WINDOW_S)
     for i in open_:
-        mine = [row[1:] for row in rows if row[0] == table.columns["pool"][i]]
+        sessions = [row[1:] for row in rows if row[0] == table.columns["pool"][i]]
         gpus, since_s, until_s = (
-            np.array(values, dtype=np.float64) for values in as_columns(mine, 3)
+            np.array(values, dtype=np.float64) for values in as_columns(sessions, 3)
         )
         until_s = np.where(np.isnan(until_s), np.inf, until_s) + interval_s
         headroom[i] = observed_headroom(since_s, until_s, gpus, float(given["late_share"].value[i]))

@@ -70,13 +70,13 @@ class Submission:
 
     def content(self) -> str:
         """Return a digest of all that was given but the user; equal submissions have equal ones."""
-        said = [
+        parts = [
             sorted((k, text) for k, v in self.cells.items() if (text := text_of(v))),
             list(self.command),
             sorted((k, v) for k, v in self.environment.items() if k != USER),
             self.workdir,
         ]
-        return hashlib.sha256(json.dumps(said).encode()).hexdigest()
+        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
     def text(self, column: str) -> str:
         """Return the text of a cell, "" if it is not given."""
@@ -156,8 +156,8 @@ def submit(
     InvalidInput
         With every fault, each naming its job.
     """
-    found, faults = _find_present(connection, submissions, file)
-    new = [s for s, job_id in zip(submissions, found, strict=True) if job_id is None]
+    present, faults = _find_present(connection, submissions, file)
+    new = [s for s, job_id in zip(submissions, present, strict=True) if job_id is None]
     if faults and not new:
         raise InvalidInput(faults)
     named, seq = _name_new(connection, new)
@@ -166,14 +166,14 @@ def submit(
     if faults:
         raise InvalidInput(sorted(faults, key=lambda f: f.line or 0))
     rows = [
-        build_row(s, said.content(), one, now_s, seq + i)
-        for i, (said, s, one) in enumerate(zip(new, named, values, strict=True))
+        build_row(s, given.content(), row, now_s, seq + i)
+        for i, (given, s, row) in enumerate(zip(new, named, values, strict=True))
     ]
     purged_names.insert_jobs(connection, rows)
     names = iter(named)
     return [
         Submitted(next(names).text("job_id"), True) if job_id is None else Submitted(job_id, False)
-        for job_id in found
+        for job_id in present
     ], warnings
 
 
@@ -244,17 +244,17 @@ def next_number(connection: Connection) -> int:
 def _name_new(connection: Connection, new: Sequence[Submission]) -> tuple[list[Submission], int]:
     """Return the new submissions, each with a job_id, and the sequence number of the first one."""
     seq = next_number(connection)
-    said = {s.text("job_id") for s in new}
+    names = {s.text("job_id") for s in new}
     out = []
     for i, s in enumerate(new):
         name = s.text("job_id")
         if not name:
             name = base = f"{s.text('model') or 'job'}-{seq + i}"
             for n in itertools.count(2):
-                if name not in said and not _find_known(connection, "job_id", [name]):
+                if name not in names and not _find_known(connection, "job_id", [name]):
                     break
                 name = f"{base}-{n}"
-            said.add(name)
+            names.add(name)
         out.append(replace(s, cells={**s.cells, "job_id": name}))
     return out, seq
 
@@ -357,11 +357,11 @@ def _read_times(
     for s in submissions:
         cells = dict(s.cells)
         for name in (*MOMENTS, *DURATIONS):
-            said = cells.get(name)
-            if not isinstance(said, str) or not said.strip():
+            cell = cells.get(name)
+            if not isinstance(cell, str) or not cell.strip():
                 continue
             try:
-                cells[name] = parse_time(said, now_s) if name in MOMENTS else parse_duration(said)
+                cells[name] = parse_time(cell, now_s) if name in MOMENTS else parse_duration(cell)
             except ValueError as error:
                 faults.append(
                     Fault(file, s.line, f"{name} {error}", f"job {quote(s.text('job_id'))}")
@@ -392,7 +392,7 @@ def _predecessors(connection: Connection, new: Sequence[Submission], file: str) 
 
 
 def build_row(
-    said: Submission,
+    submission: Submission,
     content: str,
     values: Record,
     now_s: float,
@@ -403,7 +403,7 @@ def build_row(
 
     Parameters
     ----------
-    said : Submission
+    submission : Submission
         The job, which has a name.
     content : str
         Digest of what was submitted.
@@ -416,14 +416,14 @@ def build_row(
         values["times"] is None or number < values["times"]
     )
     return {
-        "job_id": said.text("job_id"),
+        "job_id": submission.text("job_id"),
         "seq": seq,
-        "submission_key": said.key,
+        "submission_key": submission.key,
         "content": content,
         **values,
-        "command": json.dumps(said.command),
-        "environment": json.dumps(dict(sorted(said.environment.items()))),
-        "workdir": said.workdir,
+        "command": json.dumps(submission.command),
+        "environment": json.dumps(dict(sorted(submission.environment.items()))),
+        "workdir": submission.workdir,
         "remaining_work": values["total_work"],
         "updated_s": now_s,
         "number": number,
@@ -476,8 +476,8 @@ def _change(connection: Connection, job_id: str, values: Record, now_s: float) -
         **job.values,
         **{name: None if value == "" else value for name, value in values.items()},
     }
-    said = build_submission({"job_id": job_id, "submitted_s": job.submitted_s, **given})
-    rows, faults, _ = check_submissions(connection, [said], now_s, "change")
+    submission = build_submission({"job_id": job_id, "submitted_s": job.submitted_s, **given})
+    rows, faults, _ = check_submissions(connection, [submission], now_s, "change")
     if faults:
         raise InvalidInput(faults)
     after = {name: rows[0][name] for name in values}

@@ -250,8 +250,8 @@ def list_jobs(
         query = query.where(jobs.c.state.in_(known))
     query = query.order_by(jobs.c.seq.desc())
     names = connection.execute(query.limit(limit)).scalars().all()[::-1]
-    found = read_jobs(connection, names)
-    return [found[name] for name in names]
+    by_name = read_jobs(connection, names)
+    return [by_name[name] for name in names]
 
 
 def counts(connection: Connection, tenant: str | None = None) -> dict[str, int]:
