@@ -38,7 +38,7 @@ class ParsedTable:
     """One table of n rows.
 
     `present` says whether the snapshot has the file, `whole` whether nothing of it was lost while
-    reading. What is wrong with rows is added to `found`.
+    reading. What is wrong with rows is added to `findings`.
     """
 
     schema: TableSchema
@@ -47,7 +47,7 @@ class ParsedTable:
     columns: Mapping[str, ParsedColumn]
     present: bool
     whole: bool
-    found: Findings
+    findings: Findings
 
     def __len__(self) -> int:
         return len(self.lines)
@@ -126,7 +126,7 @@ class ParsedTable:
         return f"{self.schema.key[0].removesuffix('_id')} {quote(name)}" if name else ""
 
     def fault(self, row: int, message: str) -> None:
-        self.found.fault(self.schema.file, self.lines[row], message, self.subject(row))
+        self.findings.fault(self.schema.file, self.lines[row], message, self.subject(row))
 
     def faults(self, rows: Bools, words: Words, **values: Any) -> None:
         """Add a fault for every row that is True in `rows` (n,).
@@ -139,7 +139,7 @@ class ParsedTable:
     def warnings(self, rows: Bools, words: Words, sort: str, **values: Any) -> None:
         """Add a warning for every row, as `faults` does; many of one `sort` are summed up."""
         for i, message in self._messages(rows, words, values):
-            self.found.warn(self.schema.file, self.lines[i], message, sort, self.subject(i))
+            self.findings.warn(self.schema.file, self.lines[i], message, sort, self.subject(i))
 
     def _messages(
         self, rows: Bools, words: Words, values: Mapping[str, Any]
@@ -252,7 +252,7 @@ def _keys(table: ParsedTable) -> None:
         if row < i:
             what = ", ".join(f"{n} {table.shown(n, i)}" for n in names)
             message = f"{what} is already in line {table.lines[row]}"
-            table.found.fault(table.schema.file, table.lines[i], message)
+            table.findings.fault(table.schema.file, table.lines[i], message)
 
 
 Index = Mapping[str, int]

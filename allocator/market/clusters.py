@@ -68,7 +68,7 @@ def clusters(table: ParsedTable) -> tuple[TransientCluster, ...]:
     rows = [np.flatnonzero(number == k) for k in range(len(names))]
     for same in rows:
         _check_consistency(table, same.tolist())
-    if table.found.faults:
+    if table.findings.faults:
         return ()
     return tuple(
         _cluster(table, name, same, hazards) for name, same in zip(names, rows, strict=True)

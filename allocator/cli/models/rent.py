@@ -176,7 +176,7 @@ def read_classes(
     rented, wrong = (None, ()) if pools is None else _read_pools(pools, dollars)
     if classes is not None:
         table = read_table(classes, CLASSES)
-        job_classes, findings = parse_classes(table, None if wrong else rented), table.found
+        job_classes, findings = parse_classes(table, None if wrong else rented), table.findings
         if wrong:
             raise InvalidInput((*wrong, *findings.faults), findings.warnings)
         require_sound(table)

@@ -43,7 +43,7 @@ def plan(args: Namespace) -> Answer:
     table = read_table(args.clusters, CLUSTERS)
     known = clusters(table)
     require_sound(table)
-    warn(table.found.warnings)
+    warn(table.findings.warnings)
     seen = [forecast_run(c, args.work) for c in known]
     choice = choose_clusters(seen, args.cost, args.deadline, args.quality)
     chosen = {name.replace("_", " "): at for name, at in vars(choice).items()}

@@ -103,7 +103,7 @@ def validate(snapshot: Snapshot) -> Problem:
 
 def check_settings(config: Settings, tables: Mapping[str, ParsedTable]) -> None:
     """Warn of files and settings without an effect, and of reserved GPUs above the budget."""
-    warn = partial(tables["pools.csv"].found.warn, line=None)
+    warn = partial(tables["pools.csv"].findings.warn, line=None)
     if len(tables["finished.csv"]) and config["sizes"] != "unknown":
         words = f'counts only where sizes is "unknown"; config.toml says "{config["sizes"]}"'
         warn("finished.csv", message=words)
@@ -176,7 +176,7 @@ def build_problem(
         size_lists=tuple(np.array(s, dtype=np.int64) for s in size_lists),
         type_sets=tuple(_members(names_, known.gpu_types) for names_ in type_lists),
         mode_sets=tuple(tuple(map(parse_mode, texts)) for texts in mode_lists),
-        warnings=(*snapshot.warnings, *nodes.found.warnings),
+        warnings=(*snapshot.warnings, *nodes.findings.warnings),
         announced=cluster.later(tables, known, now_s),
     )
 

@@ -72,7 +72,7 @@ def require_sound(table: ParsedTable) -> ParsedTable:
 
 def check_rows(table: ParsedTable) -> Findings:
     """Return what was found of a table; one without rows has a fault."""
-    findings = table.found
+    findings = table.findings
     if not len(table) and not findings.faults:
         findings.fault(table.schema.file, None, f"has no rows; it holds {table.schema.doc}")
     return findings
