@@ -228,7 +228,8 @@ class Context:
         """T_o, the seconds for which the option will be held, (n,)."""
         to_the_end = self.offer.pause_s + self.remaining / self.rate
         f = self.facts
-        past = (f.age_s / (f.restarts + 2.0))[self.job]
+        quiet_s = 0.0 if f.sizes_known else 0.5 * f.age_s.min(initial=np.inf)
+        past = np.maximum(f.age_s / (f.restarts + 2.0), quiet_s)[self.job]
         return np.maximum(f.interval_s, np.minimum(past, to_the_end))
 
     @cached_property

@@ -55,6 +55,7 @@ from formulations.objectives import Objective, completion, response, utility
 from formulations.objectives.context import Context, fastest, measure_whole_jobs
 from formulations.objectives.interval import HOUR
 
+NEAR = 0.1  # share by which learned sizes have to differ to count as different
 UNSEEN = 18.0  # jobs of the mean weight, added to what is behind where sizes are learned
 TAIL = 0.8  # a delay of TAIL x T doubles a weight; measured in docs/results.md
 
@@ -98,8 +99,8 @@ def linear(c: Context) -> tuple[Floats, Floats]:
 @measure_whole_jobs
 def work_price(c: Context) -> Floats:
     """Return V_j (J,), inf for jobs without options."""
-    unseen = 0.0 if c.facts.sizes_known else UNSEEN
-    return completion.work_price_among(by_delay(c), True, unseen)
+    doubt = (completion.EQUAL, 0.0) if c.facts.sizes_known else (NEAR, UNSEEN)
+    return completion.work_price_among(by_delay(c), True, *doubt)
 
 
 def by_delay(c: Context) -> Context:

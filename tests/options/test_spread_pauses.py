@@ -6,7 +6,6 @@ T = max(D, min(age / (restarts + 2), a + R / r)).
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import numpy as np
@@ -55,6 +54,23 @@ def test_a_job_on_one_gpu_of_an_empty_cluster_grows(objective: str) -> None:
     assert gpus(False) == (8 if objective == "flow" else 1)
 
 
+@pytest.mark.parametrize(("youngest_s", "gpus"), [(-36_000, 8), (-60, 1)])
+def test_a_restless_job_grows_once_nothing_arrives(youngest_s: int, gpus: int) -> None:
+    """200 restarts in ten hours: an option would be held for less than the pause."""
+    p = problem(
+        [
+            {"state": "running", "pool": "p0", "gpus": 1, "restart_s": 300, "restarts": 200}
+            | {"submitted_s": -36_000, "total_work": 1e6},
+            {"submitted_s": youngest_s, "max_gpus": 1},
+        ],
+        [{"gpus": 9}],
+        CONCAVE,
+        config={"interval_s": 60, "now_s": 0, "sizes": "unknown", "objective": "flow"}
+        | {"spread_pauses": True},
+    )
+    assert decide(p).jobs["gpus"] == [gpus, 1]
+
+
 @settings(max_examples=25)
 @given(
     st.fixed_dictionaries(
@@ -96,11 +112,10 @@ def test_no_job_starves(objective: str, sizes: str) -> None:
     """Jobs of five applications that arrive over an hour and a half on three GPU types, rounds of
     60 s, restarts of 250 s: no job takes twice as long as alone on an equal share. `makespan` lets
     short jobs wait for long ones by its definition, and stays below four."""
-    world = generate("heterogeneous", seed=1, load=20.0, jobs=30).workload()
-    jobs = world.problem.jobs
-    slow = dataclasses.replace(jobs, restart_s=np.full(len(jobs), 250.0))
+    drawn = generate("heterogeneous", seed=1, load=20.0, jobs=30)
+    drawn.tables["workload.csv"]["restart_s"] = [250.0] * 30
     found = simulate(
-        dataclasses.replace(world, problem=dataclasses.replace(world.problem, jobs=slow)),
+        drawn.workload(),
         policy="mip",
         options=SimulationOptions(objective=objective, sizes=sizes, prove_every=0),
     )
