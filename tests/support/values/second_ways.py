@@ -158,7 +158,7 @@ class Ways(Rules):
         if not (spread or self.config["spread_pauses"]):
             return span
         unknown = self.config["sizes"] == "unknown"
-        past = max(unknown * min(map(self.age, self.jobs)) / 2, self.age(j) / (j["restarts"] + 2))
+        past = max(unknown * min(map(self.age, self.jobs)) / 4, self.age(j) / (j["restarts"] + 2))
         twice = unknown and w.rate < self.options(j).get(self.held(j), 0)
         return max(span, min(past, w.pause + j["remaining_work"] / rate)) / (1 + twice)
 
