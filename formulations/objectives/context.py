@@ -19,7 +19,7 @@ Where sizes are learned, long jobs are stopped or shrink for short ones that are
 they grow back. So an option that is slower than what the job holds counts two pauses, 2 a'_o. What
 took the GPUs were arrivals, and since the last one nothing has. Without q a job that was stopped
 often stays small in an empty cluster for as long as its past was restless. Half the age, which the
-formula says of a stretch without a change, costs 3 to 4 % more GPU-hours and is hardly faster.
+formula says of a stretch without a change, uses more GPU-hours and is hardly faster.
 
 Spreading is about work only. Where a_o + R_j / r_o <= D, T_o is D and a'_o is a_o; elsewhere a'_o +
 R_j / r_o >= D. So min(D, a'_o + R_j / r_o) is b_o: a job ends in the interval, holds its GPUs and

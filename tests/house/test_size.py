@@ -32,7 +32,7 @@ BUDGETS = {
     "allocator/solvers, tokens": 14_953,
     "allocator/valuation, tokens": 2_453,
     "docs, pages": 24,
-    "docs, words": 49_996,
+    "docs, words": 49_995,
     "formulations, tokens": 3_108,
     "formulations/bounds, tokens": 15_988,
     "formulations/branching, tokens": 12_422,
