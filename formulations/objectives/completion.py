@@ -23,7 +23,7 @@ from formulations.objectives import Objective, response
 from formulations.objectives.context import Context, measure_whole_jobs
 from formulations.objectives.interval import HOUR
 
-DIGITS = 9  # of a logarithm, so that ties in Smith's order do not depend on the last bit
+EQUAL = 1e-9  # so that ties in Smith's order do not depend on the last bit
 
 
 def value(c: Context) -> Floats:
@@ -42,17 +42,32 @@ def work_price(c: Context) -> Floats:
     return work_price_among(c, True)
 
 
-def work_price_among(c: Context, counted: Bools | bool, unseen: float = 0.0) -> Floats:
-    """Return V_j (J,) with only the jobs `counted` (J,) in the queue; others as in `response`.
+def work_price_among(
+    c: Context, counted: Bools | bool, near: float = EQUAL, unseen: float = 0.0
+) -> Floats:
+    """Return V_j (J,) with only some jobs in the queue; others as in `response`.
 
-    The context has all exclusive options. `unseen` is that of `queue_price`.
+    Parameters
+    ----------
+    c : Context
+        All exclusive options.
+    counted : bool or (J,)
+        Whether a job is in the queue.
+    near : float
+        A job whose R / (C W) is less by up to this share comes behind, too.
+    unseen : float
+        Jobs of the mean weight that are added to each B_j.
     """
     f = c.facts
     price = response.work_price(c).copy()
     able = np.flatnonzero(np.isfinite(price) & counted)
+    weight = f.weight[able]
     whole = rate_per_gpu(c)[able] @ f.pool_gpus
-    behind = queue_price(f.weight[able], f.remaining_work[able], whole, unseen)
-    price[able] = np.maximum(price[able], behind)
+    key = np.log(f.remaining_work[able] / (whole * weight))
+    order = np.argsort(key, kind="stable")
+    behind = np.cumsum(weight[order][::-1])[::-1][np.searchsorted(key[order], key - near)]
+    count = behind + unseen * weight.sum() / max(1, len(weight))
+    price[able] = np.maximum(price[able], count / (whole * HOUR))
     return price
 
 
@@ -65,27 +80,6 @@ def rate_per_gpu(c: Context) -> Floats:
     out = np.zeros((len(c.facts.weight), len(c.facts.pool_gpus)))
     np.maximum.at(out, (c.job, c.pool), c.rate / c.offer.gpus)
     return out
-
-
-def queue_price(
-    weight: Floats, remaining_work: Floats, whole: Floats, unseen: float = 0.0
-) -> Floats:
-    """Return B_j / (3600 C_j), shape (J,).
-
-    Parameters
-    ----------
-    weight, remaining_work : (J,)
-        W_j and R_j.
-    whole : (J,)
-        C_j > 0, work per second.
-    unseen : float
-        Jobs of the mean weight that are added to each B_j.
-    """
-    key = np.round(np.log(remaining_work / (whole * weight)), DIGITS)
-    order = np.argsort(key, kind="stable")
-    behind = np.append(np.cumsum(weight[order][::-1])[::-1], 0.0)
-    count = behind[np.searchsorted(key[order], key)] + unseen * weight.sum() / max(1, len(weight))
-    return np.asarray(count / (whole * HOUR), np.float64)
 
 
 OBJECTIVE = Objective("completion", value, linear=linear)

@@ -19,6 +19,7 @@ comes before them in Smith's order once it is delayed by 0.8 T (q - 1).
 All this needs an estimate of what is left. Where sizes are learned from other jobs,
 
     d_j = 0,    B_j + 18 mean W_i in place of B_j
+    ln(R_i / (C_i W_i)) >= ln(R_j / (C_j W_j)) - 0.1    for the jobs i that B_j counts
     E min(done_o, S) in place of min(done_o, R_j),    E (t_o - S / r_o)+ in place of D - b_o
     E min(x, S) = R_j (1 - e^(-x / R_j)),    t_o = max(0, D - a_o)
     2 W_j (k_o - r_o / max r / k of j in p) / G off for each hour that the GPUs are held
@@ -27,6 +28,10 @@ T and d_j rest on what is expected of whole jobs, and their errors cost more tha
 B_j counts only jobs that are there. Others come behind each of them while it runs, and those that
 seem to be short may be long, so a number of jobs is added to what is behind each. Among few jobs
 their order then counts little, and a long one goes on; among many, short ones still come first.
+The longer a job without a known end has run, the longer it seems to last. So equal jobs would take
+turns, each round those that have done least, if the smallest difference decided. For a Pareto rest
+R and a pause a it should not before the share sqrt(2 a / R) (by the Gittins index of the job that
+waits, which has to pay the pause): a tenth, if R is 200 pauses.
 R_j is only the mean of the work S that is left. S is taken to be exponential: of all distributions
 with that mean it assumes least (Jaynes, "Information theory and statistical mechanics", 1957). So a
 job that seems to be almost done may be not, and the value falls as an option does more than R_j:
@@ -55,6 +60,7 @@ from formulations.objectives import Objective, completion, response, utility
 from formulations.objectives.context import Context, fastest, measure_whole_jobs
 from formulations.objectives.interval import HOUR
 
+NEAR = 0.1  # share by which learned sizes have to differ to count as different
 UNSEEN = 18.0  # jobs of the mean weight, added to what is behind where sizes are learned
 TAIL = 0.8  # a delay of TAIL x T doubles a weight; measured in docs/results.md
 
@@ -98,8 +104,8 @@ def linear(c: Context) -> tuple[Floats, Floats]:
 @measure_whole_jobs
 def work_price(c: Context) -> Floats:
     """Return V_j (J,), inf for jobs without options."""
-    unseen = 0.0 if c.facts.sizes_known else UNSEEN
-    return completion.work_price_among(by_delay(c), True, unseen)
+    doubt = (completion.EQUAL, 0.0) if c.facts.sizes_known else (NEAR, UNSEEN)
+    return completion.work_price_among(by_delay(c), True, *doubt)
 
 
 def by_delay(c: Context) -> Context:

@@ -54,7 +54,7 @@ def test_progress_that_a_job_prints_is_work_that_is_not_left(
             job.update(metadata=metadata)  # type: ignore[attr-defined]
 
     class Api(RayApi):
-        def read_log(self, submission_id: str, node_id: str) -> bytes:
+        def read_log(self, submission_id: str, *_: str) -> bytes:
             asked.append(submission_id)
             return b"step 4000\n"
 

@@ -207,7 +207,7 @@ def test_first_mistakes_say_what_is_meant() -> None:
     """A misspelt setting, a record in the wrong list, a name in place of a problem or workload, and
     a policy that returns nothing."""
 
-    def forgetful(task: allocator.Task) -> None: ...
+    def forgetful(_: object) -> None: ...
 
     for call, says in (
         (lambda: allocator.Problem.build(jobs=[], pools=[], intervall_s=1), "did you mean"),

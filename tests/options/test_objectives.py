@@ -87,10 +87,11 @@ def test_ranks_keep_their_promise(given_: tuple[list[list[tuple[int, float, floa
         )
     ]
     plans = [plan for plan in plans if gpus[plan].sum() <= total]
-    assert max(first[plan].sum() for plan in plans) <= most(job, first, gpus, total) + 1e-9
+    highest, limit = max(first[plan].sum() for plan in plans), most(job, first, gpus, total)
+    assert highest <= limit + 1e-9
     best = max(plans, key=lambda plan: value[plan].sum())
-    reach = most(job, first, gpus, total) + most(job, -first, gpus, total)
-    assert max(first[plan].sum() for plan in plans) - first[best].sum() <= GIVEN_UP * reach + 1e-9
+    reach = limit + most(job, -first, gpus, total)
+    assert highest - first[best].sum() <= GIVEN_UP * reach + 1e-9
     assert max(second[plan].sum() for plan in plans if first[plan].sum() == first[best].sum()) <= (
         second[best].sum() + 1e-6
     )

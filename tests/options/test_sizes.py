@@ -69,3 +69,17 @@ def test_gpus_that_hardly_help_a_job_of_unknown_size_stay_free() -> None:
             finished=[{"model": "m", "total_work": 1e6}],
         )
         assert decide(p).jobs["gpus"] == [gpus]
+
+
+def test_learned_sizes_that_hardly_differ_do_not_stop_a_job() -> None:
+    """What the other job has done makes it seem to be shorter by a tenth, or by a quarter."""
+    for work, gpus in (1900, [1, 0]), (1700, [0, 1]):
+        p = problem(
+            [
+                {"total_work": work, "state": "running", "pool": "p0", "gpus": 1},
+                {"total_work": 2000},
+            ],
+            [{"gpus": 1}],
+            config={"objective": "flow", "sizes": "unknown"},
+        )
+        assert decide(p).jobs["gpus"] == gpus

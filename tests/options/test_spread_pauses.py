@@ -6,7 +6,6 @@ T = max(D, min(age / (restarts + 2), a + R / r)).
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import numpy as np
@@ -31,13 +30,13 @@ def context(p: Problem) -> Context:
     return build_context(p, option_table(p).offer)
 
 
-def one(spread: bool = True, **job: Any) -> Problem:
+def one(spread: bool = True, sizes: str = "known", **job: Any) -> Problem:
     """Rounds of 60 s; a job that runs on one of 8 GPUs, whose changes take 300 s."""
     running = {"state": "running", "pool": "p0", "gpus": 1, "restart_s": 300}
     return problem(
         jobs=[{"remaining_work": 1e6, **running, **job}],
         rates=CONCAVE,
-        config={"interval_s": 60, "now_s": 0, "spread_pauses": spread},
+        config={"interval_s": 60, "now_s": 0, "spread_pauses": spread, "sizes": sizes},
     )
 
 
@@ -53,6 +52,13 @@ def test_a_job_on_one_gpu_of_an_empty_cluster_grows(objective: str) -> None:
 
     assert gpus(True) == 8
     assert gpus(False) == (8 if objective == "flow" else 1)
+
+
+def test_a_restless_job_grows_once_nothing_arrives() -> None:
+    """200 restarts in ten hours: every option would be held for less than its pause."""
+    for sizes, gpus in ("known", 1), ("unknown", 8):
+        p = one(sizes=sizes, submitted_s=-36_000, total_work=2e6, restarts=200)
+        assert decide(p, objective="progress").jobs["gpus"] == [gpus]
 
 
 @settings(max_examples=25)
@@ -81,8 +87,8 @@ def test_laws_of_spread_pauses(job: dict[str, Any], more_s: int, more_restarts: 
     ends = c.offer.pause_s + c.remaining / c.rate <= 60
     assert (c.done[ends] == c.work_now[ends]).all()
     assert (c.done[~ends] <= c.remaining[~ends] * (1 + 1e-12)).all()
-    busy_s = np.minimum(60, c.offer.pause_s * 60 / c.held_s + c.remaining / c.rate)
-    assert busy_s == pytest.approx(c.busy_s)
+    busy_s = c.offer.pause_s * 60 / c.held_s + c.remaining / c.rate
+    assert np.minimum(60, busy_s) == pytest.approx(c.busy_s)
 
 
 @pytest.mark.parametrize(
@@ -96,11 +102,10 @@ def test_no_job_starves(objective: str, sizes: str) -> None:
     """Jobs of five applications that arrive over an hour and a half on three GPU types, rounds of
     60 s, restarts of 250 s: no job takes twice as long as alone on an equal share. `makespan` lets
     short jobs wait for long ones by its definition, and stays below four."""
-    world = generate("heterogeneous", seed=1, load=20.0, jobs=30).workload()
-    jobs = world.problem.jobs
-    slow = dataclasses.replace(jobs, restart_s=np.full(len(jobs), 250.0))
+    drawn = generate("heterogeneous", seed=1, jobs=30)
+    drawn.tables["workload.csv"]["restart_s"] = [250.0] * 30
     found = simulate(
-        dataclasses.replace(world, problem=dataclasses.replace(world.problem, jobs=slow)),
+        drawn.workload(),
         policy="mip",
         options=SimulationOptions(objective=objective, sizes=sizes, prove_every=0),
     )

@@ -7,11 +7,7 @@ import pytest
 from builders import problem
 
 from allocator.domain.problem import Finished
-from allocator.performance.sizes import (
-    SIZES,
-    estimate_sizes,
-    learned_remaining,
-)
+from allocator.performance.sizes import SIZES, estimate_sizes, learned_remaining
 
 
 def left(done: float, over: list[float]) -> float:
@@ -30,12 +26,9 @@ def test_the_mixture_is_the_mean_of_the_draws_that_are_longer(done: float) -> No
     size = np.geomspace(20.0, 2000.0, SIZES)
     u = (np.arange(200_000) + 0.5) / 200_000
     e = float(np.std(np.log(size))) * SIZES**-0.2
-    rest, number = 0.0, 0
-    for draws in (*(f * np.exp(e * ndtri(u)) for f in size), 10.0 * ((1 - u) ** -0.5 - 1)):
-        longer = draws[draws > done]
-        rest, number = rest + float((longer - done).sum()), number + len(longer)
-    learned = left(done, size.tolist())
-    assert learned == pytest.approx(rest / number, rel=0.01)
+    drawn = *(f * np.exp(e * ndtri(u)) for f in size), 10.0 * ((1 - u) ** -0.5 - 1)
+    draws = np.concatenate(drawn) - done
+    assert left(done, size.tolist()) == pytest.approx(draws[draws > 0].mean(), rel=0.01)
 
 
 def test_only_jobs_without_any_other_of_their_model_are_guessed() -> None:
@@ -45,8 +38,7 @@ def test_only_jobs_without_any_other_of_their_model_are_guessed() -> None:
         config={"sizes": "unknown"},
         finished=[{"model": "b", "total_work": 700.0}, {"model": "d", "total_work": 5.0}],
     )
-    guessed = estimate_sizes(p).guessed
-    assert guessed is not None and guessed.tolist() == [False, False, False, True]
+    assert np.array_equal(estimate_sizes(p).guessed, [False, False, False, True])
     assert p.warnings == ('finished.csv:3: model "d" has no rate and no job',)
 
 
@@ -54,5 +46,5 @@ def test_only_jobs_without_any_other_of_their_model_are_guessed() -> None:
 def test_equal_jobs_teach_their_size(number: int) -> None:
     """Before the start, with a guess that counts as one job more."""
     e = max(0.1, 0.5 / number)
-    mean = 500.0 * np.exp(e**2 / 2)
-    assert left(0.0, [500.0] * number) == pytest.approx((10.0 + number * mean) / (1 + number))
+    learned = (10.0 + number * 500.0 * np.exp(e**2 / 2)) / (1 + number)
+    assert left(0.0, [500.0] * number) == pytest.approx(learned)

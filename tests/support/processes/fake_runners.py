@@ -49,11 +49,11 @@ def as_named(task: SweepTask, folder: Path) -> None:
     FAULTS.get(kind, quick)(task, folder)
 
 
-def crashes(_task: SweepTask, _folder: Path) -> None:
+def crashes(*_: object) -> None:
     raise RuntimeError("a bug of the simulator")
 
 
-def killed(_task: SweepTask, _folder: Path) -> None:
+def killed(*_: object) -> None:
     print("about to be killed", file=sys.stderr, flush=True)
     os.kill(os.getpid(), signal.SIGKILL)
 
@@ -75,7 +75,7 @@ def exhausts_disk(task: SweepTask, folder: Path) -> None:
     quick(task, folder)
 
 
-def nothing(_task: SweepTask, _folder: Path) -> None:
+def nothing(*_: object) -> None:
     """Ends well and leaves nothing."""
 
 

@@ -92,9 +92,10 @@ class Objectives(Ways):
                 for i in self.jobs
                 if self.options(i) and not (name == "tardiness" and self.in_time(i))
             }
-            least_hours = length[j["job_id"]] * (1 - 1e-6)
+            doubtful = name == "flow" and unknown
+            least_hours = length[j["job_id"]] * math.exp(-0.1 if doubtful else -1e-6)
             behind = sum(weight[i] for i, hours in length.items() if hours >= least_hours)
-            if name == "flow" and unknown:
+            if doubtful:
                 behind += 18 * np.mean([weight[i] for i in length])
             least = max(least, behind / (3600 * self.whole(j)))
         return least, mine

@@ -157,8 +157,9 @@ class Ways(Rules):
         span = float(self.config["interval_s"])
         if not (spread or self.config["spread_pauses"]):
             return span
-        past = self.age(j) / (j["restarts"] + 2)
-        twice = self.config["sizes"] == "unknown" and w.rate < self.options(j).get(self.held(j), 0)
+        unknown = self.config["sizes"] == "unknown"
+        past = max(unknown * min(map(self.age, self.jobs)) / 4, self.age(j) / (j["restarts"] + 2))
+        twice = unknown and w.rate < self.options(j).get(self.held(j), 0)
         return max(span, min(past, w.pause + j["remaining_work"] / rate)) / (1 + twice)
 
     def busy(self, j: Row, w: Way, rate: float) -> float:

@@ -3,6 +3,6 @@
 import os
 
 
-def solve(model, limits, hint, report):
+def solve(*_):
     os.write(2, b"out of patience")
     os._exit(3)

@@ -3,5 +3,5 @@
 import subprocess
 
 
-def solve(model, limits, hint, report):
+def solve(*_):
     subprocess.run(["sleep", "600"], check=True)

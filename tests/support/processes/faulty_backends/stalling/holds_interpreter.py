@@ -3,5 +3,5 @@
 import ctypes
 
 
-def solve(model, limits, hint, report):
+def solve(*_):
     ctypes.PyDLL(None).sleep(600)

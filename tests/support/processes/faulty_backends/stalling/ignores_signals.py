@@ -3,7 +3,7 @@
 import signal
 
 
-def solve(model, limits, hint, report):
+def solve(*_):
     for s in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(s, signal.SIG_IGN)
     while True:
