@@ -152,7 +152,7 @@ def find_causes(problem: Problem, asked: Bools, *searches: CauseSearch) -> Cause
         GPUS: np.ones(J, bool),
         CHANGES: np.full(J, problem.max_changes >= 0),
     }
-    found: list[tuple[str, ...]] = [()] * J
+    causes: list[tuple[str, ...]] = [()] * J
     pool = np.full(J, -1)
     gpus = np.zeros(J, np.int64)
     is_open = asked.copy()
@@ -161,8 +161,8 @@ def find_causes(problem: Problem, asked: Bools, *searches: CauseSearch) -> Cause
         able = is_open & np.all([exists[name] for name in limits], axis=0)
         whose = [-1]
         if QUOTA in limits:
-            mine = np.bincount(owner[able], minlength=len(tenants))
-            whose = np.argsort(-mine, kind="stable")[: np.count_nonzero(mine)].tolist()
+            count = np.bincount(owner[able], minlength=len(tenants))
+            whose = np.argsort(-count, kind="stable")[: np.count_nonzero(count)].tolist()
         for q in whose:
             jobs = np.flatnonzero(able if q < 0 else able & (owner == q))
             if not len(jobs):
@@ -180,8 +180,8 @@ def find_causes(problem: Problem, asked: Bools, *searches: CauseSearch) -> Cause
             pool[answer.jobs], gpus[answer.jobs] = answer.pool, answer.gpus
             is_open[answer.jobs] = is_open[answer.near] = is_sure[answer.near] = False
             for j in answer.jobs.tolist():
-                found[j] = limits
-    return Causes(found, pool, gpus, is_sure)
+                causes[j] = limits
+    return Causes(causes, pool, gpus, is_sure)
 
 
 def _limit_sets() -> Iterator[tuple[str, ...]]:
@@ -255,13 +255,13 @@ class DecisionSearch:
         seconds = self.until - time.monotonic()
         if seconds <= 0:
             raise SearchFailed
-        found = self.decide(lift_limits(self.problem, limits, tenant), seconds)
-        if found is None:
+        decision = self.decide(lift_limits(self.problem, limits, tenant), seconds)
+        if decision is None:
             raise SearchFailed
-        old, new = self.decision.allocation, found.allocation
-        least = _least_gain(found.round.option_table, self.decision)
+        old, new = self.decision.allocation, decision.allocation
+        least = _least_gain(decision.round.option_table, self.decision)
         other = (new.pool != old.pool) | (new.gpus != old.gpus) | (new.primary != old.primary)
-        more = other & (new.pool >= 0) & (found.witness.value > least)
+        more = other & (new.pool >= 0) & (decision.witness.value > least)
         jobs = asked[more[asked]]
         return GainingJobs(jobs, new.pool[jobs], new.gpus[jobs], asked[:0])
 
@@ -590,8 +590,8 @@ def lifted_rows(round_: CompiledRound, limits: tuple[str, ...], tenant: int) -> 
     `tenant` is the tenant whose quota is lifted.
     """
     model = round_.model
-    mine = (round_.problem.jobs.tenant == tenant)[round_.instance.job]  # columns
+    of_tenant = (round_.problem.jobs.tenant == tenant)[round_.instance.job]  # columns
     own = np.zeros(model.m, bool)
-    own[model.index[mine[model.entry_column]]] = True
+    own[model.index[of_tenant[model.entry_column]]] = True
     out = model.rows_of(*kinds_of(*limits))
     return out & (own | ~model.rows_of(*kinds_of(QUOTA)))

@@ -182,13 +182,13 @@ def explain_decision(
     def decide_again(changed: Problem, seconds: float) -> Decision | None:
         effort = dataclasses.replace(limits, time_s=seconds, gap=min(limits.gap, REASONS_GAP))
         try:
-            found = decide_round(changed, policy=policy, solver=solver, limits=effort)
+            decision = decide_round(changed, policy=policy, solver=solver, limits=effort)
         except Infeasible:
             raise
         except AllocatorError:
             return None
-        is_cut = found.proposal.termination == "time_limit" or found.proposal.fallback
-        return None if is_cut else found
+        is_cut = decision.proposal.termination == "time_limit" or decision.proposal.fallback
+        return None if is_cut else decision
 
     return build_result(
         decision.round.problem,
@@ -241,19 +241,19 @@ def decide_round(
             raise
         order = np.argsort(asked.at_s, kind="stable")
         gone = ", ".join(f'"{asked.reservation[n]}"' for n in order[len(order) // 2 :])
-        told = (*problem.warnings, GIVE_WAY.format(gone))
+        warnings = (*problem.warnings, GIVE_WAY.format(gone))
         some = asked.select(order[: len(order) // 2])
-        fewer = dataclasses.replace(problem, reservations=some, warnings=told)
+        fewer = dataclasses.replace(problem, reservations=some, warnings=warnings)
         return again(fewer, limits=limits_left(), memory=memory)
     if (entry.prunes or entry.reserves) and not problem.kept:
         # decide again with the reservations that the plan calls for
         places = NO_PLACEMENTS if proposal.placed is None else proposal.placed.places
         kept = others = find_reservations(task.round, proposal.choice, places)
         while kept and limits_left().time_s > 0:
-            found = Memory.of(problem.objective, task.round.model, task.dual.prices, proposal.plans)
+            prior = Memory.of(problem.objective, task.round.model, task.dual.prices, proposal.plans)
             with suppress(Infeasible, NoPlanInTime):
-                held = dataclasses.replace(problem, kept=kept)
-                decision = again(held, limits=limits_left(), memory=found)
+                reserved = dataclasses.replace(problem, kept=kept)
+                decision = again(reserved, limits=limits_left(), memory=prior)
                 pool = decision.allocation.pool
                 # one gives way if its job does not start although it is time
                 if all(pool[r.job] >= 0 for r in kept if r.after_s == 0):

@@ -155,12 +155,12 @@ def _with_ranges(
     # nan for a job without a speed
     rate = requested_rate(problem, lambda: plan.round.option_table.offer)
     rate = np.where((rate > 0) & np.isfinite(rate), rate, np.nan)
-    asked = problem.jobs.remaining_work / rate
+    requested_s = problem.jobs.remaining_work / rate
     # where the size is not known, both times are wrong by one factor, and the speed by another
     speeds = np.where(of.learned, spread(of.done, of.with_known_sizes, run), runs)
     rest = np.where(of.learned, runs / run, 1.0)
-    corners = rest[:, None] * (asked - speeds)
-    middle = rest[1] * (asked - speeds[1])
+    corners = rest[:, None] * (requested_s - speeds)
+    middle = rest[1] * (requested_s - speeds[1])
     saved = np.stack([corners.min(axis=(0, 1)), middle, corners.max(axis=(0, 1))])
     return Forecast(position, option, start, run, first, done, saved, note)
 
@@ -240,14 +240,14 @@ def _find_returns(round_: CompiledRound, ends: bool) -> tuple[list[Floats], Floa
     """
     problem, asked, nodes = round_.problem, round_.problem.asked, round_.problem.nodes
     back = nodes.state != UP
-    found = [*zip(nodes.pool[back], nodes.gpus[back], nodes.returns_s[back], strict=True)]
+    returns = [*zip(nodes.pool[back], nodes.gpus[back], nodes.returns_s[back], strict=True)]
     row = sum(len(block.upper) for block in _limits(round_) if block.kind == linear.CAPACITY)
     for x in find_moments(problem, round_.option_table) if ends else ():
         for others in x.list_others() if len(x.rows) else ():
             kept = x.rows[(x.whose == 0) | ~others[x.whose]]
-            found += [(row, asked.gpus[n], asked.until_s[n]) for n in kept]
+            returns += [(row, asked.gpus[n], asked.until_s[n]) for n in kept]
             row += 1
-    *more, at_s = np.array([one for one in found if one[2] < np.inf]).reshape(-1, 3).T
+    *more, at_s = np.array([entry for entry in returns if entry[2] < np.inf]).reshape(-1, 3).T
     return more, at_s - problem.now_s
 
 
@@ -297,21 +297,21 @@ def _explain_silence(plan: Decision, option: Ints, run: Floats, trusts_assumed: 
     return list(np.select(cases, [HELD, AFTER, ASSUMED, "", NO_SPEED, NO_OPTION], NEVER).tolist())
 
 
-def tell_columns(found: Forecast, now_s: float) -> dict[str, Sequence[object]]:
+def tell_columns(expected: Forecast, now_s: float) -> dict[str, Sequence[object]]:
     """Return a forecast as the columns EXPECTED_FIELDS of a plan, with times from `now_s` on."""
     columns: dict[str, Sequence[object]] = {
-        "position": [n or None for n in found.position.tolist()],
-        "expected_note": [text or None for text in found.note],
+        "position": [n or None for n in expected.position.tolist()],
+        "expected_note": [text or None for text in expected.note],
     }
     for name, estimate, begin in (
-        ("expected_start", found.start, now_s),
-        ("expected_done", found.done, now_s),
-        ("time_saved", found.saved, 0.0),
+        ("expected_start", expected.start, now_s),
+        ("expected_done", expected.done, now_s),
+        ("time_saved", expected.saved, 0.0),
     ):
         low, middle, high = estimate
         for end, seconds in (("", middle), ("_low", low), ("_high", high)):
-            told = np.round(begin + seconds, DIGITS)
-            cells = told.astype(object)
-            cells[~np.isfinite(told)] = None
+            rounded = np.round(begin + seconds, DIGITS)
+            cells = rounded.astype(object)
+            cells[~np.isfinite(rounded)] = None
             columns[f"{name}{end}_s"] = cells.tolist()
     return columns

@@ -52,8 +52,8 @@ def describe_estimate(row: Mapping[str, Any], name: str, now_s: float = 0.0) -> 
 def describe_next(row: Mapping[str, Any], now_s: float) -> str:
     """Return when a job starts, if it waits, or else when it is done; "-" if nothing is known."""
     waits = row.get("position") is not None
-    said = describe_estimate(row, "expected_start" if waits else "expected_done", now_s)
-    return said if said == "-" else f"{'starts' if waits else 'done'} in {said}"
+    estimate = describe_estimate(row, "expected_start" if waits else "expected_done", now_s)
+    return estimate if estimate == "-" else f"{'starts' if waits else 'done'} in {estimate}"
 
 
 def _tell(seconds: float, is_time: bool) -> str:

@@ -316,8 +316,8 @@ class ServedPlan:
 def _describe_options(round_: CompiledRound, j: int, price: Floats) -> tuple[dict[str, Any], ...]:
     m = round_.option_table
     problem = round_.problem
-    mine = np.arange(m.start[j], m.start[j + 1])
-    order = mine[np.argsort(-(m.value - price)[mine], kind="stable")][:SHOWN]
+    options = np.arange(m.start[j], m.start[j + 1])
+    order = options[np.argsort(-(m.value - price)[options], kind="stable")][:SHOWN]
     modes = choose_modes(problem, m.job[order], m.pool[order], m.gpus[order]).names()
     return tuple(
         {
@@ -343,8 +343,8 @@ def _serve_by_rule(decision: Decision, j: int, command: SolveCommand) -> ServedP
     solved to the gap: the plan of prices and moves is good enough.
     """
     i = decision.round.instance
-    mine = np.arange(i.start[j], i.start[j + 1])
-    better = mine[i.value[mine] > float(decision.witness.value[j]) + 1e-12]
+    columns = np.arange(i.start[j], i.start[j + 1])
+    better = columns[i.value[columns] > float(decision.witness.value[j]) + 1e-12]
     if not len(better):
         return None
     again = decision.round.with_forced_job(j, better)

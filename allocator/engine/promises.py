@@ -87,10 +87,10 @@ class Promises:
 def promises(problem: Problem) -> Promises:
     """Return the answers for all jobs of a snapshot."""
     everyone = np.ones(len(problem.jobs), bool)
-    answers, round_, made, fixed = _answer_jobs(problem, everyone, range(len(problem.jobs)))
+    answers, round_, plan, fixed = _answer_jobs(problem, everyone, range(len(problem.jobs)))
     wanted = sum(a.promised is not None for a in answers)
     sure = sum(a.promised is True for a in answers)
-    most = max(sure, _bound_kept(round_, made, fixed, answers))
+    most = max(sure, _bound_kept(round_, plan, fixed, answers))
     return Promises(tuple(answers), wanted, sure, most)
 
 
@@ -123,18 +123,18 @@ def _answer_jobs(
     model, gpu_type = problem.jobs.model[m.job], problem.pools.gpu_type[m.pool]
     assumed = RateTable.of(problem).is_assumed(model, gpu_type, m.gpus)
     guessed = np.bincount(m.job, assumed, len(problem.jobs)) > 0
-    made = build_reservations(round_, who & ~guessed)
-    empty = made.left
+    plan = build_reservations(round_, who & ~guessed)
+    empty = plan.left
     present = round_.unchanged_choice()
     fixed = set(np.flatnonzero(i.mandatory & (present >= 0)).tolist())
-    accept_promises(made, round_)
-    kept = dict(zip(made.jobs, made.made, strict=True))
+    accept_promises(plan, round_)
+    kept = dict(zip(plan.jobs, plan.made, strict=True))
     stopped = find_blocked_jobs(problem)
     # what the promises leave, including the time after the last deadline
-    after_last_deadline = cache(lambda: extend_reservations(made, round_))
+    after_last_deadline = cache(lambda: extend_reservations(plan, round_))
 
     def answer(j: int) -> DeadlineAnswer:
-        due = float(made.due[j]) + problem.now_s if math.isfinite(made.due[j]) else None
+        due = float(plan.due[j]) + problem.now_s if math.isfinite(plan.due[j]) else None
         about = DeadlineAnswer(
             problem.jobs.job_id[j],
             problem.tenants.tenant[problem.jobs.tenant[j]],
@@ -158,7 +158,7 @@ def _answer_jobs(
             column = present[j]
             seconds = float(problem.jobs.remaining_work[j] / m.rate[round_.option[column]])
             done_s = problem.now_s + seconds
-            in_time = None if due is None else bool(seconds <= made.due[j])
+            in_time = None if due is None else bool(seconds <= plan.due[j])
             return replace(
                 about,
                 promised=in_time,
@@ -171,38 +171,38 @@ def _answer_jobs(
             )
         if stopped[j]:
             return replace(about, reason="it is held or waits for other jobs")
-        if not made.places[j]:
+        if not plan.places[j]:
             return replace(about, reason="no pool has GPUs that it can use")
-        soonest = made.soonest(j)
+        soonest = plan.soonest(j)
         soonest = soonest if math.isfinite(soonest) else after_last_deadline().soonest(j)
         return replace(
             about,
             earliest_s=problem.now_s + soonest if math.isfinite(soonest) else None,
-            reason="" if due is None else _explain_refusal(made, empty, j, problem),
+            reason="" if due is None else _explain_refusal(plan, empty, j, problem),
         )
 
-    return [answer(j) for j in jobs], round_, made, fixed
+    return [answer(j) for j in jobs], round_, plan, fixed
 
 
-def _explain_refusal(made: ReservationPlan, empty: Floats, j: int, problem: Problem) -> str:
+def _explain_refusal(plan: ReservationPlan, empty: Floats, j: int, problem: Problem) -> str:
     """Return why a deadline is refused: too late even alone, or which promises conflict."""
-    places = made.places[j]
-    if all(reservation(p.need, p.free(empty), made.slot_s) is None for p in places):
+    places = plan.places[j]
+    if all(reservation(p.need, p.free(empty), plan.slot_s) is None for p in places):
         fastest = max(float(p.need.rate.max()) for p in places)
         hours = problem.jobs.remaining_work[j] / fastest / 3600.0
         return (
             f"even alone it needs {hours:.3g} h at its fastest, and"
-            f" {max(0.0, made.due[j]) / 3600.0:.3g} h are left"
+            f" {max(0.0, plan.due[j]) / 3600.0:.3g} h are left"
         )
-    slots = max(1, math.ceil(made.due[j] / made.slot_s))
+    slots = max(1, math.ceil(plan.due[j] / plan.slot_s))
     rows = {int(r) for p in places for r in p.rows}
-    held = sorted(
+    rivals = sorted(
         (-float(promise.reservation.size[:slots].sum()), other)
-        for other, promise in zip(made.jobs, made.made, strict=True)
+        for other, promise in zip(plan.jobs, plan.made, strict=True)
         if rows & set(promise.place.rows.tolist()) and promise.reservation.size[:slots].any()
     )
-    names = ", ".join(problem.jobs.job_id[k] for _, k in held[:NAMED])
-    more = len(held) - NAMED
+    names = ", ".join(problem.jobs.job_id[k] for _, k in rivals[:NAMED])
+    more = len(rivals) - NAMED
     return (
         "earlier promises take what it needs until then"
         + (f": {names}" if names else "")
@@ -212,13 +212,13 @@ def _explain_refusal(made: ReservationPlan, empty: Floats, j: int, problem: Prob
 
 def _bound_kept(
     round_: CompiledRound,
-    made: ReservationPlan,
+    plan: ReservationPlan,
     fixed: Collection[int],
     answers: Sequence[DeadlineAnswer],
 ) -> int:
     """Return an upper bound on the number of deadlines that any plan keeps."""
-    able = np.isfinite(made.due) & (made.due > 0)
-    jobs = np.array([j for j in np.flatnonzero(able).tolist() if made.places[j]], np.int64)
+    able = np.isfinite(plan.due) & (plan.due > 0)
+    jobs = np.array([j for j in np.flatnonzero(able).tolist() if plan.places[j]], np.int64)
     given = sum(answers[j].promised is True for j in fixed)
     job: list[int] = []
     row: list[int] = []
@@ -226,19 +226,19 @@ def _bound_kept(
     rate: list[float] = []
     amount: list[float] = []
     for n, j in enumerate(jobs.tolist()):
-        for p in made.places[j]:
+        for p in plan.places[j]:
             for gpus, speed in zip(p.need.sizes.tolist(), p.need.rate.tolist(), strict=True):
                 row += p.rows.tolist()
                 amount += (p.per_gpu * gpus).tolist()
                 option += [len(job)] * len(p.rows)
                 job.append(n)
                 rate.append(speed)
-    high = made.whole.max(axis=1)  # fixed jobs end at different times
+    high = plan.whole.max(axis=1)  # fixed jobs end at different times
     bound = bound_kept_deadlines(
         DatedJobs(
             np.ones(len(jobs)),
             round_.problem.jobs.remaining_work[jobs],
-            made.due[jobs],
+            plan.due[jobs],
             np.array(job, np.int64),
             np.array(rate),
             np.array(row, np.int64),

@@ -124,9 +124,9 @@ def find_reasons(
     counts = value[best] - value[chosen] > REASONS_GAP * abs(decision.value)
     unknown = wants & ~early & ~fits & (blocked < 0) & (best >= 0)
     asked = unknown & counts
-    found = find_causes(problem, asked, *searches(), PriceSearch(decision, seconds))
-    alone = np.array([limits[0] if len(limits) == 1 else "" for limits in found.limits], object)
-    helpless = asked & found.is_sure & np.array([not limits for limits in found.limits], bool)
+    causes = find_causes(problem, asked, *searches(), PriceSearch(decision, seconds))
+    alone = np.array([limits[0] if len(limits) == 1 else "" for limits in causes.limits], object)
+    helpless = asked & causes.is_sure & np.array([not limits for limits in causes.limits], bool)
     cases = flags | {
         "not_evaluated": ((best >= 0) & fits) | helpless | (unknown & ~counts),
         "budget": alone == BUDGET,
@@ -137,7 +137,7 @@ def find_reasons(
     names = (None, *cases, "outranked")
     number_of_code = np.select([*cases.values()], range(1, len(cases) + 1), len(cases) + 1)
     codes = [names[n] for n in np.where(wants, number_of_code, 0).tolist()]
-    sentences = _write_sentences(round_, chosen, best, offered, needed, found, fits, codes)
+    sentences = _write_sentences(round_, chosen, best, offered, needed, causes, fits, codes)
     for j in np.flatnonzero(unknown & ~counts).tolist():
         sentences[j] = IGNORED
     if fragments is not None:
@@ -297,7 +297,7 @@ def _write_sentences(
     best: Ints,
     offered: Floats,
     needed: Floats,
-    found: Causes,
+    causes: Causes,
     fits: Bools,
     codes: Sequence[str | None],
 ) -> list[str | None]:
@@ -317,7 +317,7 @@ def _write_sentences(
     present = set(jobs.job_id)
     value, price = offered.tolist(), needed.tolist()
     # the option that each job gets without its cause, and the dollars per hour that the plan leaves
-    gets = np.arange(len(jobs)), found.pool, found.gpus
+    gets = np.arange(len(jobs)), causes.pool, causes.gpus
     missed = m.at(*gets) if "quota" in codes else best
     left = max(0.0, problem.budget_per_hour - np.append(m.cost, 0.0)[chosen].sum())
 
@@ -364,20 +364,20 @@ def _write_sentences(
             model = problem.models[jobs.model[j]]
             speeds = problem.rates.rate[problem.rates.model == jobs.model[j]]
             return (ZERO if (speeds == 0).any() else SENTENCES[code]).format(model=model)
-        said = PRICES(value[j], price[j])
+        offer = PRICES(value[j], price[j])
         if code == "outranked":
-            said = OTHERS.format(want=want) if value[j] > price[j] else said
-            return f"{want}: {said}{_describe_lacks(found.limits[j])}" if o >= 0 else NOTHING
-        then = f"{found.gpus[j]} x {problem.pools.pool[found.pool[j]]}"
+            offer = OTHERS.format(want=want) if value[j] > price[j] else offer
+            return f"{want}: {offer}{_describe_lacks(causes.limits[j])}" if o >= 0 else NOTHING
+        then = f"{causes.gpus[j]} x {problem.pools.pool[causes.pool[j]]}"
         if code == "not_evaluated" and not fits[j]:
-            return f"{LEFT_OUT} {then}" if found.gpus[j] else f"{want}: {HELPLESS}"
-        words: dict[str, object] = {"want": want, "value": said, "then": then}
+            return f"{LEFT_OUT} {then}" if causes.gpus[j] else f"{want}: {HELPLESS}"
+        words: dict[str, object] = {"want": want, "value": offer, "then": then}
         if code == "exceeds_cluster":
             words |= {"low": jobs.min_gpus[j], "high": jobs.max_gpus[j]}
         elif code == "exceeds_quota":
             words["limits"] = name_limits(j, o, is_alone=True)
         elif code in ("budget", "quota"):
-            pool, gpus = found.pool[[j]], found.gpus[[j]]
+            pool, gpus = causes.pool[[j]], causes.gpus[[j]]
             words |= {
                 "cost": float((gpus * gpu_prices(problem, np.array([j]), pool, gpus))[0]),
                 "left": left,
@@ -404,6 +404,6 @@ def parse_lacks(detail: str) -> tuple[str, ...]:
     >>> parse_lacks("1 offered, 2 needed; it lacks GPUs and quota; assumed speed, not measured")
     ('GPUs', 'quota')
     """
-    said = detail.partition(LACKS)[2].partition("; ")[0]
-    named = said.removesuffix(TOGETHER).replace(" and ", ", ")
+    lacks = detail.partition(LACKS)[2].partition("; ")[0]
+    named = lacks.removesuffix(TOGETHER).replace(" and ", ", ")
     return tuple(named.split(", ")) if named else ()

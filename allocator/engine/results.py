@@ -85,8 +85,8 @@ def build_result(
 
     notes = [*round_.problem.warnings, *round_.repairs.messages]
     if proposal.detail:
-        said = f"fallback {proposal.fallback}: " if proposal.fallback else ""
-        notes.append(said + proposal.detail)
+        prefix = f"fallback {proposal.fallback}: " if proposal.fallback else ""
+        notes.append(prefix + proposal.detail)
     return Plan(
         snapshot=problem.name,
         digest=problem.digest,
@@ -237,8 +237,8 @@ def _describe_details(
     for x in find_moments(problem, round_.option_table):
         asking = np.unique(round_.option_table.job[x.there])
         for j in asking[pool[asking] < 0].tolist():
-            told = [describe_reservation(problem, n, j) for n in x.rows.tolist()]
-            more[j] += [text for text in told if sentences[j] and text not in more[j]]
+            descriptions = [describe_reservation(problem, n, j) for n in x.rows.tolist()]
+            more[j] += [text for text in descriptions if sentences[j] and text not in more[j]]
     after_s = seconds_left(problem)
     leaving: dict[int, frozenset[int]] = {}
     for o, nodes in round_.forbidden.items():
@@ -269,13 +269,13 @@ def batches(problem: Problem, allocation: Allocation) -> tuple[Ints, Ints]:
     )
     curved = np.flatnonzero((row < 0) & (allocation.pool >= 0))
     if len(curved) and not KINDS.keys().isdisjoint(problem.curves.kind):
-        found = believed_speeds(
+        speed = believed_speeds(
             problem,
             problem.jobs.model[curved],
             problem.pools.gpu_type[allocation.pool[curved]],
             allocation.gpus[curved],
         )
-        batch[curved], passes[curved] = found.batch, found.accumulation
+        batch[curved], passes[curved] = speed.batch, speed.accumulation
     return batch, passes
 
 

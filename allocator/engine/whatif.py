@@ -172,25 +172,25 @@ class Comparison:
     def answer(self) -> str:
         """What the other values change, in one sentence."""
         work, dollars = (after - before for before, after in (self.work_h, self.dollars))
-        told = "as much work as before"
+        effect = "as much work as before"
         if abs(work) > 1e-9 * max(1.0, abs(self.work_h[0])):
-            told = f"{abs(work):.4g} {'more' if work > 0 else 'fewer'} hours of work"
+            effect = f"{abs(work):.4g} {'more' if work > 0 else 'fewer'} hours of work"
         if dollars:
-            told += f" for {abs(dollars):,.2f} $/h {'more' if dollars > 0 else 'less'}"
+            effect += f" for {abs(dollars):,.2f} $/h {'more' if dollars > 0 else 'less'}"
         number, verb = (changes := self._changes())[0].split()
         changes[0] = f"{number} job{'' if number == '1' else 's'} {verb}"
-        return f"{join_words(changes)}: the round does {told}."
+        return f"{join_words(changes)}: the round does {effect}."
 
     def _changes(self) -> list[str]:
         count = Counter(job.what for job in self.jobs)
         return [f"{n} {what if n == 1 else what[:-1]}" for what in WHAT if (n := count[what])]
 
     def _value(self) -> str:
-        said = _describe_gain(*self.value)
+        gain = _describe_gain(*self.value)
         doubt = ""
-        if said and abs(self.value[1] - self.value[0]) <= self.doubt:
+        if gain and abs(self.value[1] - self.value[0]) <= self.doubt:
             doubt = f"; that is less than the gap leaves open ({self.doubt:.2g})"
-        return f"value: {said or 'the same'}, both plans valued {self.scale}{doubt}"
+        return f"value: {gain or 'the same'}, both plans valued {self.scale}{doubt}"
 
     def _binding(self) -> Iterator[str]:
         if not self.limits:
@@ -250,8 +250,8 @@ def _binding_limits(
             for name in places_of[label] if rule.cell.startswith("{}") else [label]:
                 price[rule.cell.format(name), rule.unit] += each
     least = PRICED * max(abs(decision.value), 1e-9)
-    found = [Limit(*at, x) for at, x in price.items() if at[0] and x > least]
-    binding = tuple(sorted(found, key=lambda x: -x.price))
+    limits = [Limit(*at, x) for at, x in price.items() if at[0] and x > least]
+    binding = tuple(sorted(limits, key=lambda x: -x.price))
     known = {x.place for x in binding}
     columns = {rule.cell.rpartition(".")[2] for rule in (*RULES.values(), GPU_HOURS)}
     slack = []
@@ -363,10 +363,10 @@ def _hours(work: float, work_per_s: float) -> float | None:
 
 
 def _describe_difference(before: float, after: float, unit: str, of: str) -> str:
-    said = _describe_gain(before, after, f" {unit}")
-    if not said:
+    gain = _describe_gain(before, after, f" {unit}")
+    if not gain:
         return f"the same, {before:.4g} {unit}"
-    return f"{said} ({before:.4g} -> {after:.4g} {of})"
+    return f"{gain} ({before:.4g} -> {after:.4g} {of})"
 
 
 def _describe_gain(before: float, after: float, unit: str = "") -> str:

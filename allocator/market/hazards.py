@@ -23,13 +23,13 @@ def read_hazards(table: ParsedTable) -> Places:
     for i, place in enumerate(zip(table["region"], table["gpu_type"], strict=True)):
         rows.setdefault(place, []).append(i)
     out = {}
-    for place, mine in rows.items():
-        order = sorted(mine, key=lambda i: float(table["from_h"][i]))
+    for place, numbers in rows.items():
+        order = sorted(numbers, key=lambda i: float(table["from_h"][i]))
         start = table["from_h"][order]
         if not table.ok("from_h", "per_hour")[order].all():
             continue
         if start[0] != 0 or (np.diff(start) <= 0).any():
-            table.fault(mine[0], "ages from_h of one region and type must ascend from 0")
+            table.fault(numbers[0], "ages from_h of one region and type must ascend from 0")
         out[place] = Hazard(table["per_hour"][order], start)
     return out
 

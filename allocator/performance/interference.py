@@ -116,10 +116,10 @@ class FittedSlowdowns:
         self, model_a: Ints, model_b: Ints, gpu_type: Ints, gpus: Ints
     ) -> tuple[Floats, Floats]:
         """Return measured slowdowns, else fitted ones where measurements link both models."""
-        one, other = self.measured.slowdown(model_a, model_b, gpu_type, gpus)
+        of_a, of_b = self.measured.slowdown(model_a, model_b, gpu_type, gpus)
         return (
-            np.where(np.isnan(one), self._of(model_a, model_b, gpu_type), one),
-            np.where(np.isnan(other), self._of(model_b, model_a, gpu_type), other),
+            np.where(np.isnan(of_a), self._of(model_a, model_b, gpu_type), of_a),
+            np.where(np.isnan(of_b), self._of(model_b, model_a, gpu_type), of_b),
         )
 
     def _of(self, a: Ints, b: Ints, t: Ints) -> Floats:

@@ -193,8 +193,8 @@ def _places(pool: Ints, gpus: Ints) -> Iterator[tuple[int, int, Ints]]:
     key = pool * SIZES + gpus
     order = np.argsort(key, kind="stable")
     first = np.flatnonzero(begins_run(key[order]))
-    for mine in np.split(order, first[1:]) if len(order) else ():
-        yield int(pool[mine[0]]), int(gpus[mine[0]]), mine
+    for options in np.split(order, first[1:]) if len(order) else ():
+        yield int(pool[options[0]]), int(gpus[options[0]]), options
 
 
 def useful_share(problem: Problem, job: Ints, pool: Ints, gpus: Ints, rate: Floats) -> Floats:
@@ -237,7 +237,7 @@ def restart_s(
     if not len(problem.pauses.pause_s):
         return restart
     before = problem.jobs.gpus[job] if held is None else held
-    found = problem.pauses.look_up(
+    pause_s = problem.pauses.look_up(
         problem.jobs.model[job], problem.pools.gpu_type[pool], before, gpus
     )
-    return np.where(np.isnan(found), restart, found)
+    return np.where(np.isnan(pause_s), restart, pause_s)

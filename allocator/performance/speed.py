@@ -71,19 +71,19 @@ def believed_speeds(
     curve = np.where(open_, table.curve(model, gpu_type), -1)
     names, code = known.kinds
     for i, kind in enumerate(names):
-        mine = np.flatnonzero((curve >= 0) & (code[curve] == i))
-        q = {name: v[curve[mine]] for name, v in known.numbers.items()}
-        k = gpus[mine].astype(np.float64)
+        at = np.flatnonzero((curve >= 0) & (code[curve] == i))
+        q = {name: v[curve[at]] for name, v in known.numbers.items()}
+        k = gpus[at].astype(np.float64)
         if kind in batched.KINDS:
-            wanted = np.where(asked[mine] > 0, asked[mine], batched.best(kind, q, k).batch)
-            found = batched.at(kind, q, k, wanted.astype(np.float64))
-            sized = ~np.isnan(found.rate) & (found.batch > 1)
-            size[mine] = np.where(sized, found.batch, 0)
-            passes[mine] = np.where(sized, found.passes, 0)
-            value = found.rate
+            wanted = np.where(asked[at] > 0, asked[at], batched.best(kind, q, k).batch)
+            best = batched.at(kind, q, k, wanted.astype(np.float64))
+            sized = ~np.isnan(best.rate) & (best.batch > 1)
+            size[at] = np.where(sized, best.batch, 0)
+            passes[at] = np.where(sized, best.passes, 0)
+            value = best.rate
         else:
-            value = np.where(asked[mine] == 0, curves.KINDS[kind](q, k), np.nan)
-        rate[mine] = np.where(curves.is_offered(q, gpus[mine]), value, np.nan)
+            value = np.where(asked[at] == 0, curves.KINDS[kind](q, k), np.nan)
+        rate[at] = np.where(curves.is_offered(q, gpus[at]), value, np.nan)
         deviation = batched.number(q, "error", DEVIATION)
-        error[mine] = np.where(np.isnan(rate[mine]), np.nan, deviation)
+        error[at] = np.where(np.isnan(rate[at]), np.nan, deviation)
     return Speed(rate, error, size, passes)

@@ -141,8 +141,8 @@ class RateTable:
             key = self._shape_key(wanted, nodes)
             for place, at in places:
                 here = np.arange(len(key))[at]
-                _, exact, rate, found = self._sizes(place, spread=True).find(key[here])
-                out[here[exact]], row[here[exact]] = rate[exact], found[exact]
+                _, exact, rate, rows = self._sizes(place, spread=True).find(key[here])
+                out[here[exact]], row[here[exact]] = rate[exact], rows[exact]
         if held is not None and self._hungriest > 0.0:
             at = np.flatnonzero(held & np.isnan(out))
             if len(at):
@@ -202,18 +202,18 @@ class RateTable:
         open_ = open_ & (curve >= 0)
         names, code = self._curves.kinds
         for i, kind in enumerate(names):
-            mine = np.flatnonzero(open_ & (code[curve] == i))
-            if not len(mine):
+            at = np.flatnonzero(open_ & (code[curve] == i))
+            if not len(at):
                 continue
-            c = curve[mine]
-            k = gpus[mine]
-            back = np.arange(len(mine))
+            c = curve[at]
+            k = gpus[at]
+            back = np.arange(len(at))
             # finding the best batch takes time, and it is the same for many jobs
             if kind in batched.KINDS:
                 distinct, back = np.unique(c * SPAN + k, return_inverse=True)
                 c, k = np.divmod(distinct, SPAN)
-            found = formulas.rate(kind, {name: v[c] for name, v in self._curves.numbers.items()}, k)
-            out[mine] = found[back.reshape(-1)]
+            rates = formulas.rate(kind, {name: v[c] for name, v in self._curves.numbers.items()}, k)
+            out[at] = rates[back.reshape(-1)]
 
     def _assume(self, model: Ints, gpus: Ints, where: Bools, out: Floats) -> None:
         """Add assumed speeds, as the module describes."""
@@ -223,12 +223,12 @@ class RateTable:
             per_gpu = self._rates.rate[rows] / self._rates.gpus[rows]
             rows = rows[np.argsort(per_gpu, kind="stable")]  # the slowest of equally near sizes
             if len(rows):
-                mine = np.flatnonzero(where & (model == m))
-                k = gpus[mine]
+                at = np.flatnonzero(where & (model == m))
+                k = gpus[at]
                 seen = self._rates.gpus[rows]
                 away = np.abs(np.log2(np.maximum(k, 1))[:, None] - np.log2(seen))
                 near = np.argmin(away, axis=1)
-                out[mine] = self._rates.rate[rows[near]] * (k / seen[near])
+                out[at] = self._rates.rate[rows[near]] * (k / seen[near])
 
     def is_assumed(self, model: Ints, gpu_type: Ints, gpus: Ints) -> Bools:
         """Return where the speed is assumed: not given, not observed, nor between such sizes."""

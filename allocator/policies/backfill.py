@@ -87,11 +87,11 @@ def _backfill(task: Task, reservations: float, window_s: float = 0.0) -> Proposa
     def steps(free_capacity: FreeCapacity) -> None:
         serve_first(free_capacity, order, preferred)
         waiting = free_capacity.waiting(order)
-        held = free_capacity.choice[free_capacity.choice >= 0]
+        chosen = free_capacity.choice[free_capacity.choice >= 0]
         at.clear()
         pools: list[_FreeOverTime] = []
         for p, free in enumerate(free_capacity.free):
-            here = held[i.pool[held] == p]
+            here = chosen[i.pool[chosen] == p]
             if known[p]:
                 spots = [on_nodes.get(j, ()) for j in i.job[here].tolist()]
                 pools.append(_free_on_nodes(round_.problem, p, spots, run_s[here]))
@@ -227,7 +227,7 @@ class _FreeOnNodes(_FreeOverTime):
         return bool(largest >= gpus)
 
     def _take(self, rows: Bools, gpus: float) -> tuple[Place, ...]:
-        holes, left, found = self.free[rows].min(axis=0), int(gpus), []
+        holes, left, places = self.free[rows].min(axis=0), int(gpus), []
         order = np.argsort(-holes, kind="stable")
         if self.spread(left) == 1:
             order = order[holes[order] >= left][::-1]
@@ -236,9 +236,9 @@ class _FreeOnNodes(_FreeOverTime):
             k = min(left, int(holes[n]))
             if k > 0:
                 self.free[rows, n] -= k
-                found.append((int(self.number[n]), k, -1))
+                places.append((int(self.number[n]), k, -1))
                 left -= k
-        return tuple(found)
+        return tuple(places)
 
 
 def _free_on_nodes(

@@ -49,8 +49,8 @@ COARSEST = 1e-2
 
 def horizon(task: Task) -> Proposal:
     """Return the first interval of the best plans found; the errors are those of `mip`."""
-    asked = int(task.round.problem.settings.get("horizon", {}).get("rounds", HORIZON[0].default))
-    gpus = gpus_ahead(task.round.problem, asked)
+    rounds = int(task.round.problem.settings.get("horizon", {}).get("rounds", HORIZON[0].default))
+    gpus = gpus_ahead(task.round.problem, rounds)
     now = task.round.instance.capacity
     gpus[0] = np.maximum(gpus[0], np.minimum(now, fixed_gpus(task.round)))
     if (gpus[0] < now).any():
@@ -99,7 +99,7 @@ def _plan_intervals(task: Task, gpus: Ints) -> Proposal:
     try:
         x = build_horizon(task.round, task.choices, gpus)
         limits = SolveLimits(SHARE * left_s, max(task.limits.gap, COARSEST), 1, task.limits.seed)
-        found = look_ahead(x, limits, _start_search(task, H), task.solver)
+        ahead = look_ahead(x, limits, _start_search(task, H), task.solver)
     except (Infeasible, NoPlanInTime):
         raise
     # whatever the failure is, the round gets a plan
@@ -107,15 +107,15 @@ def _plan_intervals(task: Task, gpus: Ints) -> Proposal:
         return _propose_single_round(
             task, f"the look ahead failed: {type(error).__name__}: {error}"
         )
-    if found.plan is None or not task.choices.feasible(found.plan[:, 0]):
+    if ahead.plan is None or not task.choices.feasible(ahead.plan[:, 0]):
         return _propose_single_round(task, f"no plan of {H} intervals was found")
-    gap = f"within {found.gap:.2%} of the best" if math.isfinite(found.gap) else "without a bound"
-    late = math.isfinite(left_s) and found.seconds >= SHARE * left_s * 0.9
+    gap = f"within {ahead.gap:.2%} of the best" if math.isfinite(ahead.gap) else "without a bound"
+    late = math.isfinite(left_s) and ahead.seconds >= SHARE * left_s * 0.9
     return Proposal(
-        found.plan[:, 0].copy(),
+        ahead.plan[:, 0].copy(),
         termination="time_limit" if late else "heuristic",
         solver_choice=f"look ahead: {H} intervals, {gap}",
-        plans=LookAheadPlans.of(task.round, task.choices.rows, found.plan, found.prices),
+        plans=LookAheadPlans.of(task.round, task.choices.rows, ahead.plan, ahead.prices),
     )
 
 

@@ -66,13 +66,13 @@ class LookAheadPlans:
         problem, model = round_.problem, round_.model
         elapsed = max(0, round((problem.now_s - self.at_s) / self.interval_s))
         pool = {name: p for p, name in enumerate(problem.pools.pool)}
-        held = [
+        planned = [
             (pool.get(name, -1), gpus)
             for job_id in problem.jobs.job_id
             for steps in [self.jobs.get(job_id, (("", 0),))]
             for name, gpus in (*steps[elapsed:], *steps[-1:] * intervals)[:intervals]
         ]
-        place, gpus = np.array(held, np.int64).reshape(-1, 2).T
+        place, gpus = np.array(planned, np.int64).reshape(-1, 2).T
         whose = np.repeat(np.arange(len(problem.jobs)), intervals)
         plan = np.where(place < 0, -1, round_.columns_at(whose, np.maximum(place, 0), gpus))
         prices = np.zeros((intervals, model.m))

@@ -212,16 +212,16 @@ class _PairPrices:
         pairs = omitted_pairs.pairs
         known = np.full(len(pairs.alike), np.nan) if right is None else right
         paid = pairs.at_rights(reduced, dual.reduced, known)
-        found = pairs.price(reduced, dual.reduced + paid)
+        priced = pairs.price(reduced, dual.reduced + paid)
         total, missing = (
-            math.fsum(x.tolist()) * (1 + 1e-12) for x in (paid + found.least, found.least)
+            math.fsum(x.tolist()) * (1 + 1e-12) for x in (paid + priced.least, priced.least)
         )
         return _PairPrices(
             dual.prices,
             reduced,
             dual.reduced,
-            dual.reduced + paid + found.least,
-            np.where(np.isnan(known), found.right, known),
+            dual.reduced + paid + priced.least,
+            np.where(np.isnan(known), priced.right, known),
             dual.bound + total,
             missing,
         )

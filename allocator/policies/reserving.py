@@ -87,7 +87,7 @@ def find_reservations(
     column = column[np.lexsort((i.held[column], i.pool[column], i.job[column]))]
     column = column[begins_run(i.job[column], i.pool[column])]
     start: list[Reservation] = []
-    found: dict[int, Reservation] = {}
+    reservations: dict[int, Reservation] = {}
     tried: Counter[int] = Counter()
     for o in column[np.argsort(-urgency[i.job[column]], kind="stable")].tolist():
         j, p, gpus = int(i.job[o]), int(i.pool[o]), int(i.held[o])
@@ -101,13 +101,13 @@ def find_reservations(
                 tried[p] -= 1
                 continue
             beside.withdraw(j)
-        if not passed[j] or p in found:
+        if not passed[j] or p in reservations:
             continue
         soonest_s, _ = _find_start(round_, needs, o, of_plan, at)
         if soonest_s > problem.interval_s and math.isfinite(after_s):
-            found[p] = Reservation(j, p, gpus, after_s, nodes)
+            reservations[p] = Reservation(j, p, gpus, after_s, nodes)
     first: dict[int, Reservation] = {}
-    for r in (*start, *sorted(found.values(), key=lambda r: r.after_s)):
+    for r in (*start, *sorted(reservations.values(), key=lambda r: r.after_s)):
         first.setdefault(r.job, r)
     return tuple(first.values())
 
@@ -282,7 +282,7 @@ def _find_start(
             # nodes that are away then
             away = (nodes.leaves_s - problem.now_s < until_s) & (back_s > time_s)
             out = set(np.flatnonzero(away).tolist())
-            found = () if holes is None else holes.find(need, out)
-            if found is not None:
-                return time_s, tuple((n, k) for n, k, _ in found)
+            hole = () if holes is None else holes.find(need, out)
+            if hole is not None:
+                return time_s, tuple((n, k) for n, k, _ in hole)
     return math.inf, ()

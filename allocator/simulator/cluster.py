@@ -192,8 +192,8 @@ class TraceDrivenCluster:
         gpu_s = self.world.attained - self._booked_gpu_s
         self._booked_gpu_s = self.world.attained.copy()
         own = np.bincount(self._problem.jobs.tenant, gpu_s, len(problem.tenants)) / HOUR
-        held = dict(zip(problem.tenants.tenant, own.tolist(), strict=True))
-        self._month = books.add_gpu_hours(self._month, problem.now_s, held)
+        gpu_hours = dict(zip(problem.tenants.tenant, own.tolist(), strict=True))
+        self._month = books.add_gpu_hours(self._month, problem.now_s, gpu_hours)
         return books.with_gpu_hours(problem, self._month)
 
     def _read_history(self, since_s: float) -> History:

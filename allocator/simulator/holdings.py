@@ -396,11 +396,11 @@ class Holdings:
         h = h[np.argsort(self.secondary[h], kind="stable")]
         g = self.secondary[h]
         group = np.searchsorted(second, g)
-        found = speeds_with_several(
+        speeds = speeds_with_several(
             self.problem, group, h, g, self.pool[h], self.gpus[h], self.gpus[g]
         )
         rate = np.zeros(len(self.rate))
-        rate[h], rate[second] = found.pairs.rate_primary, found.rate
+        rate[h], rate[second] = speeds.pairs.rate_primary, speeds.rate
         return rate[jobs]
 
     def _unsaved_work(self, jobs: Ints, at: Floats) -> Floats:

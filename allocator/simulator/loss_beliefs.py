@@ -50,9 +50,9 @@ class LossBeliefs:
         )
         loss = true_loss(w.options.seed, r, done / total) * noise
         longer = []
-        for j, k, one in zip(r.tolist(), done.tolist(), loss.tolist(), strict=True):
+        for j, k, lost in zip(r.tolist(), done.tolist(), loss.tolist(), strict=True):
             before = self._curves[j]
-            self._curves[j] = before.add(k, one)
+            self._curves[j] = before.add(k, lost)
             if self._curves[j] is not before:
                 longer.append(j)
         if longer:

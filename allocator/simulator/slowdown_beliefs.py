@@ -26,8 +26,8 @@ class SlowdownBeliefs:
         problem, options = world.problem, world.options
         s, models = problem.sharing, len(problem.models)
 
-        def wrong(mine: Ints, theirs: Ints, slowdown: Floats) -> Floats:
-            place = (mine * models + theirs) * len(problem.gpu_types) + s.gpu_type
+        def wrong(model: Ints, other: Ints, slowdown: Floats) -> Floats:
+            place = (model * models + other) * len(problem.gpu_types) + s.gpu_type
             factor = random_numbers.lognormal(
                 options.misjudged_slowdowns, options.seed, random_numbers.SLOWDOWN, place
             )

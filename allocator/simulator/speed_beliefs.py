@@ -129,17 +129,17 @@ class SpeedBeliefs:
         n, types = len(models), self.profile.shape[1]
         place = {m: i for i, m in enumerate(models.tolist())}
         packed = [(key, e) for key, e in self.estimates.items() if key[3] == 0]
-        mine = [(key, e) for key, e in packed if key[0] in place]
-        column = types + np.arange(len(mine))
-        k, rate = np.ones((n, types + len(mine))), np.ones((n, types + len(mine)))
+        seen = [(key, e) for key, e in packed if key[0] in place]
+        column = types + np.arange(len(seen))
+        k, rate = np.ones((n, types + len(seen))), np.ones((n, types + len(seen)))
         weight = np.zeros_like(k)
-        kind = np.concatenate([np.arange(types), [key[1] for key, _ in mine]]).astype(np.int64)
+        kind = np.concatenate([np.arange(types), [key[1] for key, _ in seen]]).astype(np.int64)
         profile = self.profile[models]
         known = ~np.isnan(profile)
         k[:, :types] = self._least[models][:, None]
         rate[:, :types] = np.where(known, profile, 1.0)
         weight[:, :types] = np.where(known, 1.0 / PROFILE_NOISE, 0.0)
-        for c, ((m, _, gpus, _), e) in zip(column.tolist(), mine, strict=True):
+        for c, ((m, _, gpus, _), e) in zip(column.tolist(), seen, strict=True):
             i = place[m]
             k[i, c], rate[i, c] = gpus, math.exp(e.mean)
             weight[i, c] = 1.0 / math.sqrt(max(feedback.NOISE**2, e.variance) / max(1.0, e.weight))
@@ -178,8 +178,8 @@ class SpeedBeliefs:
         for m, t, k, n in self._offered:
             offered.setdefault(m, {}).setdefault((t, n), []).append(k)
         for m, estimates in seen.items():
-            found = feedback.correct_model(estimates, offered[m], self._world.now)
-            for ((t, n), k), x in found.items():
+            corrections = feedback.correct_model(estimates, offered[m], self._world.now)
+            for ((t, n), k), x in corrections.items():
                 out[m, t, k, n] *= math.exp(x)
         return out
 

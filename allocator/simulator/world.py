@@ -219,14 +219,14 @@ class World(Holdings):
         colocation_changed = self._colocate(secondaries, primaries)
         self.rate[j] = self._true_rate(j)
         for i in np.flatnonzero(self._spot.revocable[p] & (self.primary[j] < 0)).tolist():
-            one = int(j[i])
+            job = int(j[i])
             # servers that were handed over by a secondary job are up already
-            if one not in self._spot.servers:
-                self._spot.start(one, int(p[i]), int(k[i]), self.now)
-                self.ready_s[one] = self._up_s(one, one) + restart[i]
-                for second in self._colocation(one)[1:].tolist():
-                    self.ready_s[second] = max(self.ready_s[second], self._up_s(one, second))
-            self._follow_servers(one, self.now)
+            if job not in self._spot.servers:
+                self._spot.start(job, int(p[i]), int(k[i]), self.now)
+                self.ready_s[job] = self._up_s(job, job) + restart[i]
+                for second in self._colocation(job)[1:].tolist():
+                    self.ready_s[second] = max(self.ready_s[second], self._up_s(job, second))
+            self._follow_servers(job, self.now)
         self._count_work_from(j, self.now)
         if len(colocation_changed):
             self._update_rates(colocation_changed[~np.isin(colocation_changed, j)], self.now)
@@ -270,13 +270,13 @@ class World(Holdings):
         loses = len(self._spot.servers) > 0
         if loses:
             last = np.minimum(last, self.event_s[r])
-        held = last - begin
+        held_s = last - begin
         self.remaining[r] = self.left[r] - self.rate[r] * np.maximum(0.0, last - self.from_s[r])
         since = last - self.since_s[r]
         own = self.own[r]
         self.attained[r] = self.had_gpu_s[r] + since * own * self.problem.gpu_share(r, p)
         self.ran[r] = self.had_ran[r] + since * k
-        self._add_dollars(r, p, held * own * self._gpu_price(r) / HOUR)
+        self._add_dollars(r, p, held_s * own * self._gpu_price(r) / HOUR)
         self.received[r, self.problem.pools.gpu_type[p]] = self.had_s[r] + since
         done = (finish <= last) | (self.remaining[r] <= DONE * self.problem.jobs.total_work[r])
         self.remaining[r[done]] = 0.0
@@ -301,7 +301,7 @@ class World(Holdings):
         up = servers.up_s
         colocation = self._colocation(job)
         for j in colocation.tolist():
-            one = np.array([j])
+            single = np.array([j])
             now = np.array([at])
             mode = self.modes[j]
             enough_s = enough_up_s(mode, up)
@@ -309,10 +309,10 @@ class World(Holdings):
                 if enough_s > at:  # no work until the first of them is back
                     self.ready_s[j] = max(self.ready_s[j], enough_s)
             elif lost.any() and (mode.kind == "bulk" or enough_s > at):
-                self._lose_unsaved_work(one, now)
+                self._lose_unsaved_work(single, now)
                 self.ready_s[j] = max(self.ready_s[j], enough_s + attributes.restart_s[j])
             elif mode.has_spares:  # it goes on, at another speed
-                self.unsaved_work[one] = self._unsaved_work(one, now)
+                self.unsaved_work[single] = self._unsaved_work(single, now)
                 self.colocation_changed_s[j] = at
         self._follow_servers(job, at)
         self._count_work_from(colocation, at)

@@ -59,16 +59,16 @@ def way_memory_gb(problem: Problem, job: Ints, pool: Ints, gpus: Ints) -> Floats
     pools, most = len(problem.pools), int(gpus[at].max()) + 1
     kind = (problem.jobs.model[job[at]] * pools + pool[at]) * most + gpus[at]
     _, first, back = np.unique(kind, return_index=True, return_inverse=True)
-    one = at[first]
-    j, p, k = job[one], pool[one], gpus[one]
+    distinct = at[first]
+    j, p, k = job[distinct], pool[distinct], gpus[distinct]
     table, model = RateTable.of(problem), problem.jobs.model[j]
     gpu_type = problem.pools.gpu_type[p]
-    _, row = table.rate_in_pools(problem.pools, model, p, k, np.ones(len(one), dtype=bool))
+    _, row = table.rate_in_pools(problem.pools, model, p, k, np.ones(len(distinct), dtype=bool))
     curved = np.flatnonzero((row < 0) & table.by_curve(model, gpu_type, k))
-    batch, passes = np.zeros(len(one), dtype=np.int64), np.zeros(len(one), dtype=np.int64)
+    batch, passes = np.zeros(len(distinct), dtype=np.int64), np.zeros(len(distinct), dtype=np.int64)
     if len(curved):
-        found = believed_speeds(problem, model[curved], gpu_type[curved], k[curved])
-        batch[curved], passes[curved] = found.batch, found.accumulation
+        speed = believed_speeds(problem, model[curved], gpu_type[curved], k[curved])
+        batch[curved], passes[curved] = speed.batch, speed.accumulation
     known = known_memory_gb(problem, model, gpu_type, k, batch, passes, row)
     out[at] = or_of_job(problem, job[at], known[back.reshape(-1)])
     return out

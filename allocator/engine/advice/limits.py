@@ -207,22 +207,22 @@ def _search_preemptible(s: JobContext) -> Iterator[ChangeSearch]:
     """Search jobs to make preemptible: this one, or else those whose GPUs it could use."""
     p = s.problem
     fixed = find_locked_jobs(s.problem)
-    mine = p.allowed_types[s.j]
+    allowed = p.allowed_types[s.j]
     others = [
         k
         for k in np.flatnonzero(fixed & (p.jobs.pool >= 0)).tolist()
-        if mine[p.pools.gpu_type[p.jobs.pool[k]]]
+        if allowed[p.pools.gpu_type[p.jobs.pool[k]]]
     ]
     who = [s.j] if fixed[s.j] else others[:NAMES]
-    found = []
+    changes = []
     for k in who:
         place = f"jobs.{p.jobs.job_id[k]}"
         values = {} if p.jobs.preemptible[k] else {f"{place}.preemptible": "true"}
-        found.append(
+        changes.append(
             values | ({f"{place}.resizes_left": ""} if p.jobs.resizes_left[k] == 0 else {})
         )
-    if found:
-        yield ChangeList("protected", found)
+    if changes:
+        yield ChangeList("protected", changes)
 
 
 def _search_sizes(s: JobContext) -> Iterator[ChangeSearch]:
@@ -245,14 +245,14 @@ def _search_sizes(s: JobContext) -> Iterator[ChangeSearch]:
     listed = range(low, high + 1) if own is None else own
     inside = sorted(k for k in by_rule if low <= k <= high and k not in listed)
     above = sorted(k for k in by_rule if k > high and not s.gpus)
-    found: list[Values] = []
+    changes: list[Values] = []
     for k in (*below[:SIZES], *inside[:SIZES], *above[:SIZES]):
         ends = {f"{s.place}.min_gpus": min(k, low), f"{s.place}.max_gpus": max(k, high)}
         cells = {place: str(k) for place, end in ends.items() if end not in (low, high)}
         more = {} if own is None else {f"{s.place}.sizes": "|".join(map(str, sorted({*own, k})))}
-        found.append(cells | more)
-    if found:
-        yield ChangeList("size", found)
+        changes.append(cells | more)
+    if changes:
+        yield ChangeList("size", changes)
 
 
 def _search_types(s: JobContext) -> Iterator[ChangeSearch]:
@@ -376,19 +376,19 @@ def _search_capacity(s: JobContext) -> Iterator[ChangeSearch]:
     for pool in np.argsort(-surplus, kind="stable").tolist():
         if not known[pool] or pool in listed:
             continue
-        held = int(p.pools.gpus[pool])
+        total = int(p.pools.gpus[pool])
         here = s.option_table.pool[s.options] == pool
         sizes = s.option_table.gpus[s.options][here]
         least = (
             int(sizes.min())
             if len(sizes)
-            else max(int(p.jobs.min_gpus[j]) - held, 0) + int(free[pool])
+            else max(int(p.jobs.min_gpus[j]) - total, 0) + int(free[pool])
         )
         yield from _search_more(
             "capacity",
             f"pools.{p.pools.pool[pool]}.gpus",
-            held,
-            held + 8 * int(p.jobs.max_gpus[j]) + int(p.jobs.min_gpus[j]),
+            total,
+            total + 8 * int(p.jobs.max_gpus[j]) + int(p.jobs.min_gpus[j]),
             least - int(free[pool]),
         )
 

@@ -66,10 +66,10 @@ def find_changes(
     """
     left = most
     todo = list(searches)
-    found = dict[str, VerifiedChange]()
+    changes = dict[str, VerifiedChange]()
     untried = dict[str, None]()
     for number, search in enumerate(todo):
-        if search.kind in found:
+        if search.kind in changes:
             continue
         if left <= 0 or trials.is_out_of_time():
             untried[search.kind] = None
@@ -88,7 +88,7 @@ def find_changes(
         left -= trials.decisions - spent
         if trials.best is not None:
             values, share, _ = trials.best
-            found[search.kind] = VerifiedChange(
+            changes[search.kind] = VerifiedChange(
                 search.kind,
                 job_id,
                 values,
@@ -97,7 +97,7 @@ def find_changes(
                 share.pool,
                 share.shared_with,
             )
-    return Advice(tuple(found.values()), tuple(kind for kind in untried if kind not in found))
+    return Advice(tuple(changes.values()), tuple(kind for kind in untried if kind not in changes))
 
 
 def _search_scale(scale: ChangeScale, trials: Trials, close: int) -> None:

@@ -30,26 +30,26 @@ class StartEstimate:
 
 
 def describe_start(
-    problem: Problem, options: OptionTable, found: Forecast, j: int
+    problem: Problem, options: OptionTable, forecast: Forecast, j: int
 ) -> StartEstimate | None:
     """Describe the expected start of job j, None if it is not known.
 
     It names the jobs that end in the pool by then, or else those that end anywhere.
     """
-    if math.isnan(found.start_s[j]):
+    if math.isnan(forecast.start_s[j]):
         return None
-    ends = np.where(np.isnan(found.start_s), 0.0, found.start_s) + found.run_s
+    ends = np.where(np.isnan(forecast.start_s), 0.0, forecast.start_s) + forecast.run_s
     left = [
         k
         for k in np.argsort(ends, kind="stable").tolist()
-        if ends[k] <= found.start_s[j] + ROUNDING_S
+        if ends[k] <= forecast.start_s[j] + ROUNDING_S
     ]
-    pool = options.pool[found.option[j]]
-    here = [k for k in left if options.pool[found.option[k]] == pool]
-    low, middle, high = found.start[:, j].tolist()
+    pool = options.pool[forecast.option[j]]
+    here = [k for k in left if options.pool[forecast.option[k]] == pool]
+    low, middle, high = forecast.start[:, j].tolist()
     return StartEstimate(
         middle,
-        int(options.gpus[found.option[j]]),
+        int(options.gpus[forecast.option[j]]),
         problem.pools.pool[pool],
         tuple(problem.jobs.job_id[k] for k in here or left),
         (low, high),

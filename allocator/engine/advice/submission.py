@@ -66,15 +66,15 @@ class Submission:
     @property
     def answer(self) -> str:
         """Return the answer in one line: when it starts, and whom it pushes away."""
-        said = [
+        clauses = [
             _name([job.job_id for job in self.comparison.jobs if job.what in what], does)
             for what, does in (
                 (("stops", "shrinks"), ("loses GPUs", "lose GPUs")),
                 (("moves",), ("moves", "move")),
             )
         ]
-        said.append(_name([job.job_id for job in self.later], ("starts later", "start later")))
-        effects = ", ".join(filter(None, said))
+        clauses.append(_name([job.job_id for job in self.later], ("starts later", "start later")))
+        effects = ", ".join(filter(None, clauses))
         effect = (
             f"Of the others, {effects}." if effects else "No other job loses GPUs or starts later."
         )
@@ -82,15 +82,15 @@ class Submission:
 
     def lines(self) -> Iterator[str]:
         """Return what would make it start sooner, and who starts later, in sentences."""
-        told = self.explanation
-        if told.changes:
+        explanation = self.explanation
+        if explanation.changes:
             yield "what would give it more (each verified by deciding again):"
-            yield from (f"  {change}" for change in told.changes)
+            yield from (f"  {change}" for change in explanation.changes)
         if self.later:
             yield "who starts later:"
-            for one in self.later[:SHOWN]:
-                after = "not known" if one.after_s is None else f"in {format_duration(one.after_s)}"
-                yield f"  {one.job_id}: {after}, not in {format_duration(one.before_s)}"
+            for job in self.later[:SHOWN]:
+                after = "not known" if job.after_s is None else f"in {format_duration(job.after_s)}"
+                yield f"  {job.job_id}: {after}, not in {format_duration(job.before_s)}"
             if len(self.later) > SHOWN:
                 yield f"  and {len(self.later) - SHOWN} more"
 
@@ -107,7 +107,7 @@ class Submission:
             "answer": self.answer,
             "explanation": self.explanation.to_dict(),
             "comparison": self.comparison.to_dict(),
-            "later": [dataclasses.asdict(one) for one in self.later],
+            "later": [dataclasses.asdict(job) for job in self.later],
         }
 
 
@@ -157,16 +157,16 @@ def submit(
     before = command.decide(problem)
     after = command.decide(with_other)
     name = with_other.jobs.job_id[-1]
-    found = compare(before, after)
-    whose = np.isin(with_other.jobs.job_id, [name, *(job.job_id for job in found.jobs)])
+    unsorted = compare(before, after)
+    whose = np.isin(with_other.jobs.job_id, [name, *(job.job_id for job in unsorted.jobs)])
     plan = command.plan(with_other, after, whose)
-    told = explain_decided(
+    explanation = explain_decided(
         other, with_other, name, command, after, trusts_assumed=True, result=plan
     )
-    jobs = tuple(sorted(found.jobs, key=lambda job: job.job_id != name))  # it comes first
-    comparison = dataclasses.replace(found, jobs=jobs)
+    jobs = tuple(sorted(unsorted.jobs, key=lambda job: job.job_id != name))  # it comes first
+    comparison = dataclasses.replace(unsorted, jobs=jobs)
     later = tuple(_find_later(before, after))
-    return Submission(name, told, comparison, later, plan), before, after
+    return Submission(name, explanation, comparison, later, plan), before, after
 
 
 def _find_later(before: Decision, after: Decision) -> list[LaterStart]:
@@ -178,7 +178,7 @@ def _find_later(before: Decision, after: Decision) -> list[LaterStart]:
         if begin is not None and name in new and ((at := new[name]) is None or at > begin + SAME_S)
     ]
     return sorted(
-        later, key=lambda one: -(np.inf if one.after_s is None else one.after_s - one.before_s)
+        later, key=lambda job: -(np.inf if job.after_s is None else job.after_s - job.before_s)
     )
 
 

@@ -117,8 +117,8 @@ def job_ways(problem: Problem, names: Sequence[str], dollars: str = "listed") ->
     gpus = m.gpus[option]
     none = [
         f'job "{name}" can run in no pool: no size and GPU type that fit have a known speed'
-        for name, found in zip(names, np.bincount(job, minlength=len(number)), strict=True)
-        if not found
+        for name, count in zip(names, np.bincount(job, minlength=len(number)), strict=True)
+        if not count
     ]
     if none:
         raise UsageError("\n".join(none))
@@ -376,7 +376,7 @@ def jobs_frontier(
         return JobsFrontier(problem, dollars, ways, free, fits, None)
     case = JobsCase(compile_round(problem, False, PairOffer.RUNNING), ways, effort)
     try:
-        found = Frontier(case, effort, math.inf, tell).refine()
+        frontier = Frontier(case, effort, math.inf, tell).refine()
     except (Infeasible, NoPlanInTime) as error:
         raise _explain_failure(case, error) from None
     # whether the ways of each corner, (J,), keep the limits of pools and tenants
@@ -384,7 +384,7 @@ def jobs_frontier(
     x = np.zeros((len(free.way), whole.model.n))
     np.put_along_axis(x, np.argsort(whole.option)[free.way], 1.0, axis=1)
     fits = np.array([whole.model.feasible(chosen) for chosen in x])
-    return JobsFrontier(problem, dollars, ways, free, fits, found)
+    return JobsFrontier(problem, dollars, ways, free, fits, frontier)
 
 
 def _explain_failure(case: JobsCase, error: Infeasible | NoPlanInTime) -> Infeasible | NoPlanInTime:

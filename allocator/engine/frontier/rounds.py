@@ -136,17 +136,17 @@ def round_frontier(
     Raises UsageError, Infeasible, NoPlanInTime, AuditFailure.
     """
     case = RoundCase(count_dollars(override_settings(problem, objective, None), dollars), effort)
-    found = Frontier(case, effort, max_budget, tell).refine(
+    frontier = Frontier(case, effort, max_budget, tell).refine(
         (problem.budget_per_hour,) if dollars == "listed" else ()
     )
-    plans = [decision.allocation for decision in found.plans]
+    plans = [decision.allocation for decision in frontier.plans]
     gpus = [
         np.bincount(a.pool[a.pool >= 0], a.gpus[a.pool >= 0], len(problem.pools)) for a in plans
     ]
     return RoundFrontier(
         case.problem,
         dollars,
-        found,
+        frontier,
         np.array([_dollars_per_hour(case.problem, a, added_prices) for a in plans]),
         np.array([int((a.pool >= 0).sum()) for a in plans]),
         np.array(gpus, np.int64),
@@ -218,11 +218,11 @@ def keep(
             f"no plan of value {wanted:g}{money} was found: the best has {top:g}, and none has"
             f" more than {first.bound:g}"
         )
-    found, least = sweep.find_cheapest(wanted)
+    cheapest, least = sweep.find_cheapest(wanted)
     return CheapestPlan(
-        _build_result(whole, found, case),
+        _build_result(whole, cheapest, case),
         wanted,
-        found.spent,
+        cheapest.spent,
         least,
         first.value,
         first.spent,
@@ -231,9 +231,9 @@ def keep(
     )
 
 
-def _build_result(problem: Problem, found: BudgetAnswer[Decision], case: RoundCase) -> Plan:
+def _build_result(problem: Problem, answer: BudgetAnswer[Decision], case: RoundCase) -> Plan:
     """Return the decision as a Plan in listed dollars, with the proof for its budget."""
-    d = found.plan
+    d = answer.plan
     own = d.round.problem
     if case.problem.pools is not problem.pools:
         # the result is a plan of the round whose budget is the plan's listed spending, with the

@@ -77,19 +77,19 @@ class Fragments:
             f" free, the largest hole has {self._holes.largest(pool)}"
         )
         need = self._needs.of(job, pool, gpus, shape)
-        found = Openings(self._holes, self._at, self._need, self._loss, lambda j: math.inf).find(
+        opening = Openings(self._holes, self._at, self._need, self._loss, lambda j: math.inf).find(
             need
         )
-        if found is None:
+        if opening is None:
             return f"{words}; no move of jobs that was tried opens one for {gpus}"
         jobs = problem.jobs.job_id
         nodes = problem.nodes.node
         moves = [
             f'"{jobs[j]}" ({self._gpus[j]} GPUs) from {_name(nodes, self._at[j])} to'
             f" {_name(nodes, to)}"
-            for j, to in list(found.moves.items())[:NAMED]
+            for j, to in list(opening.moves.items())[:NAMED]
         ]
-        more = f" and {len(found.moves) - NAMED} more" if len(found.moves) > NAMED else ""
+        more = f" and {len(opening.moves) - NAMED} more" if len(opening.moves) > NAMED else ""
         return f"{words}; moving {', '.join(moves)}{more} would open one"
 
     def _loss(self, j: int) -> float:

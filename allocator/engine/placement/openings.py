@@ -126,25 +126,25 @@ class Openings:
         free: dict[int, int] = {}
         for n in self._holes.nodes_of(need.pool):
             free[domain[n]] = free.get(domain[n], 0) + self._holes.usable(n, need)
-        found = None
+        best = None
         for label in sorted(free, key=lambda d: (-free[d], d))[:DOMAINS]:
             nodes = {n for n in self._holes.nodes_of(need.pool) if domain[n] == label}
-            other = self._find_among(need, found.loss if found else below, nodes)
-            found = other or found
-        return found
+            other = self._find_among(need, best.loss if best else below, nodes)
+            best = other or best
+        return best
 
     def _find_share(self, need: Need, below: float) -> Opening | None:
         """Return the cheapest opening of a share: other shares leave a GPU; None = none."""
-        found = None
+        best = None
         shared = need.shared_nodes
         split = (at for at in self._holes.split_gpus(need.pool) if at[0] not in shared)
         for n, g in islice(split, NODES):
             old = {j: self._at[j] for j in self._at.on[n] if self._at[j][0][::2] == (n, g)}
             hole = (n, 1, g)
-            answer = self._empty(hole, need, old, found.loss if found else below, set())
+            answer = self._empty(hole, need, old, best.loss if best else below, set())
             if answer is not None:
-                found = Opening((hole,), *answer)
-        return found
+                best = Opening((hole,), *answer)
+        return best
 
     def _find_among(self, need: Need, below: float, among: set[int] | None) -> Opening | None:
         """Return the cheapest opening on nodes `among` (None = all), None = none."""
@@ -156,10 +156,10 @@ class Openings:
         ranks = self._rank_nodes(need, need.pod if steps > 1 else need.hole, among)
         try:
             for _ in range(steps):
-                found = self._open_node(need, ranks, opened, moves, below - total)
-                if found is None:
+                best = self._open_node(need, ranks, opened, moves, below - total)
+                if best is None:
                     return None
-                node, loss, moved = found
+                node, loss, moved = best
                 opened.add(node)
                 total += loss
                 changed = {node}
@@ -203,9 +203,9 @@ class Openings:
                 break
             jobs = self._jobs_on(n, moves)
             hole = (n, min(need.hole, need.whole(self._holes.size[n])), -1)
-            found = self._empty(hole, need, jobs, top, opened)
-            if found is not None and (best is None or found[0] < best[1]):
-                best = (n, *found)
+            answer = self._empty(hole, need, jobs, top, opened)
+            if answer is not None and (best is None or answer[0] < best[1]):
+                best = (n, *answer)
         return best
 
     def _jobs_on(self, n: int, moves: PlacedJobs) -> Spots:

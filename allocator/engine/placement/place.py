@@ -110,16 +110,16 @@ def _search_better(task: Task, proposal: Proposal, work: _Placing) -> Proposal:
     is_proven = proposal.termination == "gap" and math.isfinite(proposal.bound)
     if not is_owed and (not is_proven or not _is_open(task, proposal, work)):
         return proposal
-    found = search_plan(task, work.round)
-    if found is not None and found.choice is not None:
+    better = search_plan(task, work.round)
+    if better is not None and better.choice is not None:
         value = _value(work.round, work.choice)
-        if is_owed or _value(work.round, found.choice) > value + EPS:
-            work.take(found.choice, found.at)
+        if is_owed or _value(work.round, better.choice) > value + EPS:
+            work.take(better.choice, better.at)
         if not is_proven:
             return dataclasses.replace(proposal, detail=DEVIATES)
-        if found.is_cut:
+        if better.is_cut:
             proposal = dataclasses.replace(proposal, termination="time_limit")
-        proposal = _with_bound(task, proposal, work, found.bound)
+        proposal = _with_bound(task, proposal, work, better.bound)
     if is_owed or not _is_open(task, proposal, work):
         return proposal
     bound = bound_round(task, work.round, _value(work.round, work.choice))
@@ -359,12 +359,12 @@ class _Placing:
             return False
         if gain <= self._closed.get(need, 0.0):
             return False
-        found = self._openings.find(need, gain)
-        if found is None:
+        opening = self._openings.find(need, gain)
+        if opening is None:
             self._closed[need] = gain
-        if found is None or not self._carry_out(found, j, column):
+        if opening is None or not self._carry_out(opening, j, column):
             return False
-        self._settle(j, found.places)
+        self._settle(j, opening.places)
         return True
 
     def _carry_out(self, opening: Opening, job: int, wanted: int) -> bool:
@@ -431,8 +431,8 @@ class _Placing:
     def _find(self, o: int, need: Need) -> tuple[Place, ...] | None:
         """Return places for a column, if possible on nodes that stay until its job is done."""
         shuns = self.round.shuns.get(o)
-        found = self.holes.find(need, shuns) if shuns else None
-        return self.holes.find(need) if found is None else found
+        places = self.holes.find(need, shuns) if shuns else None
+        return self.holes.find(need) if places is None else places
 
     def _offer(self) -> int:
         """Offer free GPUs to all jobs, and return how many took some."""
@@ -466,8 +466,8 @@ class _Placing:
         """Serve tenants that lack GPUs of their guarantee, at whatever cost to other tenants."""
         i = self.round.instance
         for q in np.flatnonzero(self.capacity.owed).tolist():
-            mine = np.flatnonzero((i.account == q).any(axis=0) & (i.primary < 0))
-            for o in mine[np.argsort(-i.value[mine], kind="stable")].tolist():
+            columns = np.flatnonzero((i.account == q).any(axis=0) & (i.primary < 0))
+            for o in columns[np.argsort(-i.value[columns], kind="stable")].tolist():
                 if self.capacity.owed[q] <= 0:
                     break
                 j = int(i.job[o])

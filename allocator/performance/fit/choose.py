@@ -219,10 +219,10 @@ def _folds(g: _Group) -> tuple[Observations, list[tuple[Bools, Bools]]]:
         fold = np.searchsorted(g.best.gpus, rows.gpus) % FOLDS
         place = np.arange(len(g.best)) % FOLDS
         return g.best, [(fold != f, place == f) for f in range(min(FOLDS, len(g.best)))]
-    one = np.eye(len(rows), dtype=np.bool_)
+    masks = np.eye(len(rows), dtype=np.bool_)
     return rows, [
         (~left, left)
-        for left in one
+        for left in masks
         if len(rows) > CORNERS
         and _Group(
             g.model, g.gpu_type, rows.take(~left), rows.take(~left).take(rows.take(~left).fastest())

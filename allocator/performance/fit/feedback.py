@@ -195,10 +195,10 @@ def correct_sizes(
 
     None has one unless it is proven at one size. The arguments are those of `posterior`.
     """
-    found = posterior(seen, sizes, now_s)
-    if not any(is_significant(mean, deviation) for mean, deviation in found.values()):
+    corrections = posterior(seen, sizes, now_s)
+    if not any(is_significant(mean, deviation) for mean, deviation in corrections.values()):
         return {}
-    return {k: mean for k, (mean, _) in found.items() if abs(mean) > LEAST}
+    return {k: mean for k, (mean, _) in corrections.items() if abs(mean) > LEAST}
 
 
 def posterior(

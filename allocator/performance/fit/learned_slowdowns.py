@@ -176,14 +176,14 @@ def speeds_alone(
     order = np.argsort(secondary, kind="stable")
     h, g, p = primary[order], secondary[order], pool[order]
     _, group = np.unique(g, return_inverse=True)
-    found = speeds_with_several(problem, group, h, g, p, gpus[h], gpus[g])
+    speeds = speeds_with_several(problem, group, h, g, p, gpus[h], gpus[g])
     kind = problem.pools.gpu_type[p]
     xi_primary, xi_secondary = slowdowns.slowdown(model[h], model[g], kind, gpus[h])
     # the given slowdown of the pair that sets the speed, as that of a pair is without isolation
-    slowest = np.lexsort((np.nan_to_num(found.pairs.slowdown_secondary, nan=np.inf), group))
+    slowest = np.lexsort((np.nan_to_num(speeds.pairs.slowdown_secondary, nan=np.inf), group))
     last = slowest[np.append(np.flatnonzero(np.diff(group)), len(g) - 1)] if len(g) else slowest
     alone = np.full((2, len(order)), np.nan)
-    fine = (found.rate > 0)[group]
-    alone[0, order[fine]] = (found.pairs.rate_primary * xi_primary)[fine]
-    alone[1, order[fine]] = (found.rate * xi_secondary[last])[group][fine]
+    fine = (speeds.rate > 0)[group]
+    alone[0, order[fine]] = (speeds.pairs.rate_primary * xi_primary)[fine]
+    alone[1, order[fine]] = (speeds.rate * xi_secondary[last])[group][fine]
     return alone[0], alone[1]

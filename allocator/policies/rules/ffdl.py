@@ -59,12 +59,12 @@ def ffdl(task: Task) -> Proposal:
         run.
         """
         for j in order[np.isin(order, i.job[i.is_guaranteed])].tolist():
-            mine = np.arange(i.start[j], i.start[j + 1])
-            owed = np.append(free_capacity.owed, 0)[i.account[:, mine]].max(axis=0, initial=0)
-            mine, owed = mine[owed > 0], owed[owed > 0]
-            if len(mine) and free_capacity.choice[j] < 0:
-                size = np.where(i.gpus[mine] <= owed, -i.gpus[mine], i.gpus[mine])
-                ways = mine[np.lexsort((i.pool[mine] != home[j], size))]
+            options = np.arange(i.start[j], i.start[j + 1])
+            owed = np.append(free_capacity.owed, 0)[i.account[:, options]].max(axis=0, initial=0)
+            options, owed = options[owed > 0], owed[owed > 0]
+            if len(options) and free_capacity.choice[j] < 0:
+                size = np.where(i.gpus[options] <= owed, -i.gpus[options], i.gpus[options])
+                ways = options[np.lexsort((i.pool[options] != home[j], size))]
                 free_capacity.assign_first(j, ways.tolist())
 
     def place(free_capacity: FreeCapacity) -> None:

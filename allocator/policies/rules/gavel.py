@@ -168,11 +168,11 @@ def allocate_time(demand: ThroughputDemand, remaining: Callable[[], float]) -> t
     some = np.flatnonzero(throughput.any(axis=1))
     X = np.zeros_like(throughput)
     equal = equal_shares(size[some], count[some], demand.capacity)
-    found = solve_shares(
+    shares = solve_shares(
         throughput[some], size[some], count[some], demand.capacity, equal, remaining
     )
-    X[some] = equal if found is None else found
-    return np.round(X, 9)[member.reshape(-1)], found is not None
+    X[some] = equal if shares is None else shares
+    return np.round(X, 9)[member.reshape(-1)], shares is not None
 
 
 def equal_shares(size: Floats, count: Ints, capacity: Floats) -> Floats:
@@ -180,8 +180,8 @@ def equal_shares(size: Floats, count: Ints, capacity: Floats) -> Floats:
 
     No job gets more than the whole time.
     """
-    asked = count @ size
-    share = np.where(size > 0, np.minimum(1.0, capacity / np.maximum(asked, 1e-300)), 0.0)
+    demand = count @ size
+    share = np.where(size > 0, np.minimum(1.0, capacity / np.maximum(demand, 1e-300)), 0.0)
     return np.asarray(share / np.maximum(1.0, share.sum(axis=1, keepdims=True)))
 
 

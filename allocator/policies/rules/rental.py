@@ -56,7 +56,7 @@ def rental(task: Task) -> Proposal:
     best = best[np.lexsort((width, place[best]))]
     widths = best[begins_run(place[best])]
     present = round_.unchanged_choice()
-    phases = [m for one in find_phases(problem.models) for m in (one.model, one.phase)]
+    phases = [m for phase in find_phases(problem.models) for m in (phase.model, phase.phase)]
     changing = (present >= 0) & ~np.isin(present, widths) & ~i.mandatory
     changing &= np.isin(problem.jobs.model, phases)
     return serve_in_order(task, rank_options(round_, widths, each[widths]), changing)

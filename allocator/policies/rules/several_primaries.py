@@ -179,7 +179,7 @@ def _find_joinable(round_: CompiledRound, asked: Ints, judge: Judge) -> dict[int
     )
     order = np.lexsort((h, key, g))
     order = order[joins[order]]
-    found: dict[int, list[int]] = {}
+    joinable: dict[int, list[int]] = {}
     for o, other in zip(g[order].tolist(), h[order].tolist(), strict=True):
-        found.setdefault(o, []).append(other)
-    return found
+        joinable.setdefault(o, []).append(other)
+    return joinable

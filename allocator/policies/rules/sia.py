@@ -63,13 +63,13 @@ def sia(task: Task) -> Proposal:
     jobs = np.count_nonzero(np.diff(task.round.instance.start))
     gap = GAP * max(1.0, (LAMBDA * jobs - most) / most) if most > 0 else GAP
     limits = dataclasses.replace(task.limits, gap=gap)
-    found = mip(dataclasses.replace(whole, limits=limits, known_dual=whole.dual))
-    taken = found.choice >= 0
-    choice = np.full(len(found.choice), -1)
-    choice[taken] = option[found.choice[taken]]
-    ended = "heuristic" if found.termination == "gap" else found.termination
+    proposal = mip(dataclasses.replace(whole, limits=limits, known_dual=whole.dual))
+    taken = proposal.choice >= 0
+    choice = np.full(len(proposal.choice), -1)
+    choice[taken] = option[proposal.choice[taken]]
+    ended = "heuristic" if proposal.termination == "gap" else proposal.termination
     return dataclasses.replace(
-        found, choice=choice, bound=math.inf, bound_by="", termination=ended, task=None
+        proposal, choice=choice, bound=math.inf, bound_by="", termination=ended, task=None
     )
 
 

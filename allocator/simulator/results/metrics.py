@@ -26,7 +26,7 @@ def jobs_table(world: World) -> ColumnTable:
     started = world.started_s[:n]
     finished = world.finished_s[:n]
     # the run time at requested_gpus on the slowest allowed type
-    asked = (j.total_work / slowest_rate(p, j.requested_gpus))[:n]
+    requested_s = (j.total_work / slowest_rate(p, j.requested_gpus))[:n]
     return {
         "job_id": j.job_id[:n],
         "model": [p.models[m] for m in j.model[:n]],
@@ -36,7 +36,7 @@ def jobs_table(world: World) -> ColumnTable:
         "finished_s": finished,
         "queue_s": started - j.submitted_s[:n],
         "jct_s": finished - j.submitted_s[:n],
-        "efficiency": asked / (finished - started),
+        "efficiency": requested_s / (finished - started),
         "ftf": (finished - j.submitted_s[:n]) / completion_alone_s(world)[:n],
         "restarts": np.maximum(0, world.starts[:n] - 1),
         "revocations": world.revocations[:n],
@@ -80,19 +80,19 @@ def metrics(world: World, tables: Mapping[str, ColumnTable]) -> dict[str, Any]:
     due = world.problem.jobs.deadline_s[:count]
     dated = ~np.isnan(due)
     met = (finished_s <= due + 1e-6)[dated]
-    held = float(world.attained.sum())
+    gpu_s = float(world.attained.sum())
     out |= {
         "makespan_s": end - begin,
         **_summarise_column("efficiency", jobs["efficiency"], mean=None),
-        "gpu_hours": held / HOUR,
-        "mean_gpus": held / (end - begin) if end > begin else None,
+        "gpu_hours": gpu_s / HOUR,
+        "mean_gpus": gpu_s / (end - begin) if end > begin else None,
         "dollars": float(world.dollars.sum()),
         "bill_dollars": paid + float(world.rented.sum()),
         "restarts": int(np.sum(jobs["restarts"])),
         "failures": int(world.failures.sum()),
         "revocations": int(world.revocations.sum()),
         "deadlines_met": float(met.mean()) if len(met) else None,
-        "utilisation": held / there if there > 0 else None,
+        "utilisation": gpu_s / there if there > 0 else None,
         "rounds": len(rounds["round"]),
         **_summarise_column("decision_s", rounds["decision_s"], mean=None, p99=99, max=100),
         **_summarise_column("gap", rounds["gap"], mean=None, max=100),

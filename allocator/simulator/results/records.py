@@ -115,7 +115,7 @@ def _money(turn: RoundOutcome, world: World) -> tuple[float, float, float | None
     """
     settings = turn.problem.settings
     books = next(
-        (one for name in ("longrun", "rental") if (one := settings.get(name, {}).get("account"))),
+        (book for name in ("longrun", "rental") if (book := settings.get(name, {}).get("account"))),
         None,
     )
     balance = None if books is None else books["income"] - books["spent"]
