@@ -157,14 +157,14 @@ def submit(
     before = command.decide(problem)
     after = command.decide(with_other)
     name = with_other.jobs.job_id[-1]
-    unsorted = compare(before, after)
-    whose = np.isin(with_other.jobs.job_id, [name, *(job.job_id for job in unsorted.jobs)])
+    comparison = compare(before, after)
+    whose = np.isin(with_other.jobs.job_id, [name, *(job.job_id for job in comparison.jobs)])
     plan = command.plan(with_other, after, whose)
     explanation = explain_decided(
         other, with_other, name, command, after, trusts_assumed=True, result=plan
     )
-    jobs = tuple(sorted(unsorted.jobs, key=lambda job: job.job_id != name))  # it comes first
-    comparison = dataclasses.replace(unsorted, jobs=jobs)
+    jobs = tuple(sorted(comparison.jobs, key=lambda job: job.job_id != name))  # it comes first
+    comparison = dataclasses.replace(comparison, jobs=jobs)
     later = tuple(_find_later(before, after))
     return Submission(name, explanation, comparison, later, plan), before, after
 
