@@ -147,7 +147,7 @@ def _row_true(s: AuditContext) -> Bools:
 
 
 def _find_pair_faults(s: AuditContext) -> Iterator[str]:
-    """Yield every rule that the pairs of the plan break."""
+    """Yield a sentence for each rule that two jobs on the same GPUs break."""
     a = s.allocation
     jobs = s.problem.jobs
     pools = s.problem.pools

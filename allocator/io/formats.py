@@ -1,6 +1,6 @@
 """Formats of files that other systems publish: what each is, and which of them a file has.
 
-To add a format, write its module (see the docstrings of traces and markets) and add one line here.
+The docstrings of the packages traces and markets say what the module of a format has.
 """
 
 from collections.abc import Mapping

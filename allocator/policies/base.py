@@ -219,7 +219,7 @@ def relative_gap(bound: float, value: float) -> float:
 
 @dataclass(frozen=True)
 class PolicyEntry:
-    """State what the product needs to know of a policy.
+    """A policy: the function that decides, and which options and pairs its rounds contain.
 
     Parameters
     ----------

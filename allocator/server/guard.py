@@ -6,7 +6,7 @@
 - Bodies have a largest size and must arrive in time; answers must be taken in time.
 - Every answer says that a browser may load nothing from elsewhere and show it nowhere else.
 - One line of the log for each request, without the query, headers or body.
-- A client may ask so often: token buckets by token, by address, and for wrong tokens.
+- Token buckets limit how often a client may ask: by token, by address, and with wrong tokens.
 """
 
 import ipaddress

@@ -39,7 +39,10 @@ def find_columns(groups: Any, start: Any, near: Any, nothing: Any) -> tuple[Any,
 
 
 def take_entries(column: Any, indptr: Any, indices: Any, data: Any) -> tuple[Any, Any, Any]:
-    """Return the entries of columns: where they begin, (k+1,), their rows and their uses."""
+    """Return the matrix entries of some columns, column by column, without those that are 0.
+
+    These are the place where each column begins, (k+1,), and the row and the use of each entry.
+    """
     begin, e = np.zeros(len(column) + 1, np.int64), 0
     most = (indptr[column + 1] - indptr[column])[column >= 0].sum()
     row, use = np.zeros(most, np.int64), np.zeros(most)

@@ -147,7 +147,8 @@ def takeover(i: Instance) -> Block:
         return Block.empty(linear.TAKEOVER)
     _, first, number = np.unique(other, return_index=True, return_inverse=True)
     own = option[np.sort(first)]
-    # a row for each option of another job, in the order of the first option that it excludes
+    # one row for each option that excludes options of other jobs; rows are in the order in which
+    # the first of the excluded options stand
     number = np.argsort(np.argsort(first, kind="stable"), kind="stable")[number]
     row = _rows_of_pairs(i, i.takeovers, number)
     use, limit = np.ones(len(i.job)), np.ones(len(own))

@@ -16,10 +16,10 @@ discounts restarts in this way (Jayaram Subramanya et al., "Sia", SOSP 2023, sec
 this, a running job never changes where a pause is as long as an interval.
 
 Where sizes are learned, long jobs are stopped or shrink for short ones that are soon done, and then
-they grow back. So an option that is slower than what the job holds counts two pauses, 2 a'_o. What
-took the GPUs were arrivals, and since the last one nothing has. Without q a job that was stopped
-often stays small in an empty cluster for as long as its past was restless. Half the age, which the
-formula says of a stretch without a change, uses more GPU-hours and is hardly faster.
+they grow back. So an option that is slower than what the job holds counts two pauses, 2 a'_o. Jobs
+lose GPUs when others arrive, so nothing disturbs them while nothing arrives, and q grows with the
+time since the last arrival. Without q a job that was stopped often stays small in an empty cluster.
+Half of the youngest age uses more GPU-hours than a quarter, and is hardly faster.
 
 Spreading is about work only. Where a_o + R_j / r_o <= D, T_o is D and a'_o is a_o; elsewhere a'_o +
 R_j / r_o >= D. So min(D, a'_o + R_j / r_o) is b_o: a job ends in the interval, holds its GPUs and

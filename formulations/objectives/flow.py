@@ -28,10 +28,11 @@ T and d_j rest on what is expected of whole jobs, and their errors cost more tha
 B_j counts only jobs that are there. Others come behind each of them while it runs, and those that
 seem to be short may be long, so a number of jobs is added to what is behind each. Among few jobs
 their order then counts little, and a long one goes on; among many, short ones still come first.
-The longer a job without a known end has run, the longer it seems to last. So equal jobs would take
-turns, each round those that have done least, if the smallest difference decided. For a Pareto rest
-R and a pause a it should not before the share sqrt(2 a / R) (by the Gittins index of the job that
-waits, which has to pay the pause): a tenth, if R is 200 pauses.
+The longer a job without a known end has run, the longer it seems to last. If the smallest
+difference decided, equal jobs would take turns: each round would serve those that have done least.
+So jobs of nearly the same size count as equal. The job that waits would have to pay a pause a. By
+its Gittins index, with a Pareto distribution of its rest R, it should go first only if the sizes
+differ by more than the share sqrt(2 a / R), which is a tenth if R is 200 pauses.
 R_j is only the mean of the work S that is left. S is taken to be exponential: of all distributions
 with that mean it assumes least (Jaynes, "Information theory and statistical mechanics", 1957). So a
 job that seems to be almost done may be not, and the value falls as an option does more than R_j:
@@ -60,9 +61,10 @@ from formulations.objectives import Objective, completion, response, utility
 from formulations.objectives.context import Context, fastest, measure_whole_jobs
 from formulations.objectives.interval import HOUR
 
-NEAR = 0.1  # share by which learned sizes have to differ to count as different
-UNSEEN = 18.0  # jobs of the mean weight, added to what is behind where sizes are learned
-TAIL = 0.8  # a delay of TAIL x T doubles a weight; measured in docs/results.md
+# measured in docs/results.md; the first two count where sizes are learned from other jobs
+NEAR = 0.1  # two jobs whose sizes differ by a smaller share count as equally long
+UNSEEN = 18.0  # jobs of mean weight that are counted behind each job besides those in the queue
+TAIL = 0.8  # a delay of TAIL times the mean time that jobs take alone doubles a weight
 
 
 def value(c: Context) -> Floats:

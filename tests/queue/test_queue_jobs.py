@@ -134,6 +134,8 @@ def test_lists(queue: Queue) -> None:
     assert {name for name, n in queue.counts().items() if n} == {"queued", "held", "cancelled"}
     with pytest.raises(UsageError, match='no state "hold"; did you mean "held"'):
         ids(states=["hold"])
+    with pytest.raises(UsageError, match='mean "cluster"'):
+        ids(clustr="hall 1")
 
 
 def test_purge_forgets_what_is_over(queue: Queue) -> None:

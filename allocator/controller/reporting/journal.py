@@ -4,9 +4,9 @@ A plan is kept by columns, because text of every number takes longer than most o
 round. Its bytes are a mark, the length of a compressed JSON document, the document, and the columns
 of numbers as doubles.
 
-A replay decides a round again. The same snapshot, policy, effort and prices give the same plan,
-byte by byte. The exceptions are reported: a search that a time limit ended, another version of a
-solver, and a round whose snapshot is no longer kept.
+A replay decides a recorded round again. From the same snapshot, policy, effort and prices it gets
+the same plan, byte by byte. It reports the exceptions: a search that a time limit ended, another
+version of a solver, and a round whose snapshot is no longer kept.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Statements that go straight to the driver, and their values as cells of the CSV files.
 
-Such statements have not the cost of SQLAlchemy. They are for many rows, and for what a controller
-does at every poll. The transaction is that of the connection, and `translate_errors` in
+They avoid the cost of SQLAlchemy, and are meant for many rows and for what a controller does at
+every poll. The transaction is that of the connection, and `translate_errors` in
 connection.py knows the errors of drivers.
 
 The database holds numbers, booleans, JSON lists and names. NULL is an empty cell of a number, a

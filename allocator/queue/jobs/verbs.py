@@ -15,6 +15,7 @@ from sqlalchemy import Connection
 from allocator.domain.findings import did_you_mean, quote
 from allocator.domain.schema.columns import JOBS, ColumnKind
 from allocator.domain.schema.texts import text_of
+from allocator.domain.schema.workload_columns import FILTERS
 from allocator.errors import UsageError
 from allocator.objects import Json, Record
 from allocator.queue.database.rows import (
@@ -204,7 +205,12 @@ def list_names_of_others(connection: Connection, tenant: str) -> list[str]:
 
 
 def match(wanted: Mapping[str, str | None]) -> list[sa.ColumnElement[bool]]:
-    """Return conditions of jobs that have these values of columns; "" and None are any."""
+    """Return conditions of jobs that have these values of FILTERS; "" and None are any.
+
+    Raises UsageError for another name.
+    """
+    for name in wanted.keys() - {*FILTERS}:
+        raise UsageError(f"no filter {quote(name)}{did_you_mean(name, FILTERS)}")
     given = {name: value for name, value in wanted.items() if value}
     if not all(map(is_storable, given.values())):
         return [sa.false()]
@@ -231,12 +237,12 @@ def list_jobs(
     limit : int, optional
         Only the latest so many.
     **wanted : str
-        Only jobs with these values of columns, such as FILTERS.
+        Only jobs with these values of FILTERS.
 
     Raises
     ------
     UsageError
-        For an unknown state.
+        For an unknown state or filter.
     """
     query = sa.select(jobs.c.job_id).where(*match(wanted))
     known = [s for state in states for s in (ACTIVE if state == "active" else (state,))]
