@@ -14,8 +14,7 @@ from allocator.audit import Audit, audit as audit_allocation
 from allocator.audit.context import AuditContext
 from allocator.domain.allocation import Allocation
 from allocator.domain.plan import Plan
-from allocator.domain.problem import Ints, State
-from allocator.domain.schema.colocation import first_primary, split_names
+from allocator.domain.problem import Ints, State, first_primary, split_names
 from allocator.domain.snapshot import Snapshot
 from allocator.engine.advice.trials import SolveCommand
 from allocator.engine.decision import decide, override_settings

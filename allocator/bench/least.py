@@ -3,7 +3,7 @@
 import numpy as np
 
 from allocator.bench.sweep.tasks import LEAST
-from allocator.domain.phases import find_phases
+from allocator.domain.cluster import find_phases
 from allocator.domain.problem import Floats, Isolation, Problem
 from allocator.domain.workload import Workload
 from allocator.errors import UsageError
@@ -12,7 +12,7 @@ from allocator.performance.table import RateTable
 from allocator.simulator.ground_truth import DRIFT, GroundTruth
 from allocator.simulator.options import SimulationOptions
 from formulations.bounds.completion_times import Demand, Speeds, least_total_completion
-from formulations.model.sparse_rows import ragged
+from formulations.model.linear import ragged
 from formulations.step_means import bin_means
 
 INTERVALS = 300

@@ -17,8 +17,8 @@ from pathlib import Path
 
 from allocator.clusters.adapter import ClusterView, PlannedJob
 from allocator.domain.rules.snapshot_rules import validate
+from allocator.domain.schema.cells import Cells
 from allocator.domain.schema.columns import TABLES, ColumnKind, TableSchema
-from allocator.domain.schema.texts import Cells
 from allocator.domain.settings import FILE as CONFIG_FILE
 from allocator.domain.snapshot import Snapshot, Table, values_as_cells
 from allocator.errors import AllocatorError, UsageError

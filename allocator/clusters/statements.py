@@ -10,9 +10,8 @@ from dataclasses import MISSING
 from typing import Any, TypeVar
 
 from allocator.domain.findings import did_you_mean
-from allocator.domain.schema.cells import parse_value
+from allocator.domain.schema.cells import parse_value, text_of
 from allocator.domain.schema.columns import JOBS, Column, ColumnKind
-from allocator.domain.schema.texts import text_of
 from allocator.errors import UsageError
 from allocator.io.progress_sources import FIELDS, Progress, as_variables, read_source
 from allocator.objects import Json, Record

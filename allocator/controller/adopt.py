@@ -42,9 +42,8 @@ from allocator.queue.database.connection import QueueDatabase
 from allocator.queue.database.rows import insert
 from allocator.queue.database.schema import jobs
 from allocator.queue.errors import LeaseLost
+from allocator.queue.holdings import FRESH, NOTHING, Retries, format_parts
 from allocator.queue.jobs import purged_names
-from allocator.queue.jobs.states import FRESH, NOTHING, Retries
-from allocator.queue.node_space import format_parts
 
 HOLDER = "allocator queue adopt"
 TTL_S = 60.0

@@ -30,13 +30,12 @@ from allocator.io.plans import to_json
 from allocator.loop.executor import SETTINGS
 from allocator.loop.gpu_places import find_groups, find_unmoved_in_groups
 from allocator.objects import Json, Record
-from allocator.policies.memory import LookAheadPlans, Memory
+from allocator.policies.base import LookAheadPlans, Memory
 from allocator.queue.database.rows import named_rows
-from allocator.queue.holdings import name_primaries
-from allocator.queue.node_space import format_places
+from allocator.queue.holdings import format_places, name_primaries
 from allocator.queue.round_journal import Want
 from allocator.solvers.base import SolveLimits
-from allocator.valuation.prices import way_memory_gb
+from allocator.valuation.values import way_memory_gb
 
 DecideRound = Callable[..., Decision]
 

@@ -15,8 +15,7 @@ import numpy as np
 from sqlalchemy import Connection
 
 from allocator.domain.allocation import Allocation
-from allocator.domain.problem import Bools, Floats, Problem, Sharing
-from allocator.domain.schema.colocation import join_names, other_jobs
+from allocator.domain.problem import Bools, Floats, Problem, Sharing, join_names, other_jobs
 from allocator.objects import Json
 from allocator.performance.fit.feedback import Estimate
 from allocator.performance.fit.learned_slowdowns import LearnedSlowdowns, speeds_alone

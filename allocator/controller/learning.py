@@ -38,10 +38,11 @@ from allocator.controller.learned_slowdowns import (
     find_colocations,
     find_samples,
 )
-from allocator.domain.phases import find_phases, present_models
+from allocator.domain.cluster import find_phases, present_models
 from allocator.domain.problem import Bools, Floats, Ints, Problem
 from allocator.domain.rules.snapshot_rules import validate
 from allocator.domain.schema.columns import ASSUMED_RATE
+from allocator.domain.settings import has_trials
 from allocator.domain.snapshot import Snapshot, Table
 from allocator.loop.executor import Observation, Phase
 from allocator.performance.fit import feedback
@@ -51,8 +52,7 @@ from allocator.performance.table import RateTable
 from allocator.queue import cluster_tables, lease, observations
 from allocator.queue.database.rows import as_columns, execute_many, query
 from allocator.queue.database.schema import OPEN, OWNED
-from allocator.queue.holdings import read_others
-from allocator.queue.node_space import parse_parts
+from allocator.queue.holdings import parse_parts, read_others
 from allocator.queue.snapshot import PreviousRows
 
 PROGRESS_KEY = "samples"  # key of meta
@@ -235,7 +235,7 @@ def learn(
         ]
         correct_slowdowns(connection, profile.problem, slowed, now_s)
     _record_noise(connection, [(models[j], reported[j]) for j in heard], profile.models)
-    if profiling.is_enabled(cluster_tables.config(connection)):
+    if has_trials(cluster_tables.config(connection)):
         samples = _take_trials(connection, profile.profiled, names, models, samples, speed)
     of_key: dict[Key, list[int]] = {}
     for j in samples.tolist():

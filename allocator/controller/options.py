@@ -9,7 +9,7 @@ from allocator.domain.settings import checked_horizon
 from allocator.errors import UsageError
 from allocator.objects import Json
 from allocator.policies import base as policies
-from allocator.queue.jobs.states import Retries
+from allocator.queue.holdings import Retries
 from allocator.solvers import registry as solvers
 from allocator.solvers.effort import GAP
 

@@ -151,11 +151,6 @@ class ProfiledRound:
     restarts: Mapping[str, int]
 
 
-def is_enabled(config: Record) -> bool:
-    """Return whether jobs run trials."""
-    return config.get(TABLE, {}).get("gpu_hours") is not None
-
-
 def read(connection: Connection) -> Trials:
     """Return what the queue knows from trials."""
     known = Trials.of_json(cluster_tables.read_meta(connection, KEY))

@@ -31,16 +31,17 @@ from allocator.controller import (
 from allocator.controller.learned_slowdowns import Beliefs, compute_beliefs
 from allocator.controller.observed_nodes import add_new_nodes, limit_snapshot
 from allocator.controller.options import ControllerOptions
-from allocator.controller.reporting import journal
 from allocator.controller.reporting.telemetry import Telemetry
 from allocator.controller.users_jobs import UsersJobs
 from allocator.domain.plan import Plan
 from allocator.domain.problem import Problem
 from allocator.domain.rules.snapshot_rules import validate
 from allocator.domain.schema.columns import INTERVAL_S
+from allocator.domain.settings import has_trials
 from allocator.domain.snapshot import Snapshot
 from allocator.engine.decided import Decision
 from allocator.engine.results import build_result
+from allocator.io.plans import pack_plan
 from allocator.loop.executor import (
     Clock,
     Executor,
@@ -60,7 +61,7 @@ from allocator.loop.executor import (
 from allocator.loop.live_rental import LiveRental
 from allocator.loop.rounds import EXACT, latest_tick
 from allocator.objects import Record
-from allocator.policies.memory import Memory
+from allocator.policies.base import Memory
 from allocator.queue import (
     allocations,
     cluster_tables,
@@ -470,7 +471,7 @@ class QueueCluster:
                 config["horizon"] = {**config.get("horizon", {}), "rounds": options.horizon}
             built = limit_snapshot(replace(built, config=config), capacity, nodes)
             problem = validate(built)
-            if options.learn and profiling.is_enabled(problem.settings):
+            if options.learn and has_trials(problem.settings):
                 known = profiling.read(connection)
                 trials = profiling.profile(built, problem, known, self.interval_s)
                 built, problem = trials.snapshot, trials.problem
@@ -504,7 +505,7 @@ class QueueCluster:
             value=plan.objective_value,
             bound=plan.bound,
             gap=plan.gap,
-            plan=journal.pack_plan(plan),
+            plan=pack_plan(plan),
             detail=_describe_round(round_input.jobs_left_alone, plan),
         )
         wants, changes = guarded_decision.compute_wants(problem, decision.allocation)

@@ -17,8 +17,7 @@ from dataclasses import replace
 
 from sqlalchemy import Connection
 
-from allocator.domain.problem import Market, Problem
-from allocator.domain.schema.colocation import split_names
+from allocator.domain.problem import Market, Problem, split_names
 from allocator.domain.snapshot import Snapshot
 from allocator.loop.live_rental import LiveRental
 from allocator.market import books

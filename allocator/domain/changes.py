@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from allocator.domain.findings import did_you_mean, quote
+from allocator.domain.schema.cells import text_of
 from allocator.domain.schema.columns import CONFIG, CONFIG_TABLES, QUOTAS, TABLES, TableSchema
-from allocator.domain.schema.texts import text_of
 from allocator.domain.snapshot import Snapshot, Table
 from allocator.errors import UsageError
 from allocator.objects import Json, Record

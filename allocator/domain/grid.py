@@ -23,9 +23,16 @@ from allocator.domain.findings import (
     suggest_setting,
 )
 from allocator.domain.problem import Bools, Ints
-from allocator.domain.schema.cells import Complaint, ParsedColumn, default_column, parse
+from allocator.domain.schema.cells import (
+    Cells,
+    Complaint,
+    ParsedColumn,
+    default_column,
+    parse,
+    picked,
+    text_of,
+)
 from allocator.domain.schema.columns import NODES, TABLES, Column, ColumnKind, TableSchema
-from allocator.domain.schema.texts import Cells, picked, text_of
 from allocator.domain.snapshot import Snapshot, Table
 
 HEADER = 1  # line of the header

@@ -3,11 +3,14 @@
 J jobs, P pools, T GPU types, Q tenants, M models. Where the CSV has a name, the array has an index
 into the names of that thing (-1 = none). "No limit" is inf (-1 for `resizes_left`), and "no value"
 of a float column is nan. Field names equal column names; a test compares the two.
+
+Every primary job has one secondary job, which may have several primary jobs. A GPU has two jobs at most, so `secondary` (J,) says it all: of a primary job, the job that runs on
+its GPUs too. `primary` (J,) is of a secondary job the first of its primary jobs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from enum import IntEnum
 from functools import cached_property
@@ -17,8 +20,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from allocator.domain.schema.colocation import first_primary, held_gpus, secondary_of
-from allocator.domain.schema.texts import picked, pool_hazard
+from allocator.domain.schema.cells import picked, pool_hazard
 from allocator.objects import Record
 from formulations.training_step import computing_share
 from formulations.transient.revocations import Hazard
@@ -342,6 +344,8 @@ class Rates:
     def over(self, row: Ints | slice, link_gb_s: Floats | float) -> Floats:
         """Return work per second of rows over links of so many GB/s (inf: without loss), (n,)."""
         rate, step_s = self.rate[row], self.compute_s[row]
+        if np.isnan(step_s).all():
+            return rate
         share = computing_share(
             step_s, self.codec_s[row], self.volume_gb[row], self.ratio[row], link_gb_s
         )
@@ -760,3 +764,52 @@ class Problem:
     def money(self) -> Floats:
         """Value of one dollar spent on each job, (J,), in units of the objective."""
         return self.dollar_price + self.tenants.dollar_price[self.jobs.tenant]
+
+
+BETWEEN_NAMES = "|"  # as in every list of a cell
+
+
+def secondary_of(primary: Ints) -> Ints:
+    """Return the secondary job of each primary job, (J,), -1 = none, where each has one."""
+    secondary = np.full(len(primary), -1)
+    g = np.flatnonzero((primary >= 0) & (primary < len(primary)))
+    secondary[primary[g]] = g
+    return secondary
+
+
+def first_primary(secondary: Ints) -> Ints:
+    """Return the first primary job of each secondary job, (J,), -1 = none."""
+    primary = np.full(len(secondary), -1)
+    h = np.flatnonzero(secondary >= 0)[::-1]
+    primary[secondary[h]] = h
+    return primary
+
+
+def held_gpus(gpus: Ints, secondary: Ints) -> Ints:
+    """Return the GPUs that each job holds itself, (J,): all but those of its primary jobs."""
+    h = np.flatnonzero(secondary >= 0)
+    if not len(h):
+        return gpus
+    held = gpus.copy()
+    np.subtract.at(held, secondary[h], gpus[h])
+    return np.maximum(held, 0)
+
+
+def other_jobs(secondary: Ints) -> list[list[int]]:
+    """List the jobs on the GPUs of each job: its secondary job, or its primary jobs."""
+    out: list[list[int]] = [[] for _ in secondary.tolist()]
+    for h in np.flatnonzero(secondary >= 0).tolist():
+        g = int(secondary[h])
+        out[h].append(g)
+        out[g].append(h)
+    return out
+
+
+def join_names(names: Iterable[str]) -> str:
+    """Return the cell of `shared_with` that names these jobs."""
+    return BETWEEN_NAMES.join(names)
+
+
+def split_names(cell: str) -> list[str]:
+    """Return the jobs that a cell of `shared_with` names."""
+    return cell.split(BETWEEN_NAMES) if cell else []

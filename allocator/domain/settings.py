@@ -123,6 +123,11 @@ def longrun_faults(given: Collection[str]) -> Iterator[str]:
         yield f"{here} needs {missing}: an amount is spent until a date"
 
 
+def has_trials(config: Record) -> bool:
+    """Return whether jobs run trials, because [profiling] has GPU-hours for them."""
+    return config.get("profiling", {}).get("gpu_hours") is not None
+
+
 def checked_horizon(rounds: int) -> int:
     """Return the intervals of a look ahead.
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from allocator.domain.problem import Ints, Problem
 from allocator.domain.schema.columns import MOST_GPUS
-from formulations.model.sparse_rows import ragged
+from formulations.model.linear import ragged
 
 EVERY_NODES = 1_024
 NODE_DIGITS = 8

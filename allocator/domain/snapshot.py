@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from allocator.domain.schema.cells import Cells, has_values, text_of, texts_of
 from allocator.domain.schema.columns import MOST_INTEGER, TABLES, ColumnKind, TableSchema
-from allocator.domain.schema.texts import Cells, has_values, text_of, texts_of
 from allocator.errors import Fault, UsageError
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ SEPARATOR = "\x1f"  # between cells; no valid cell contains a control character
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Cells of one file by column: stripped text, or values (domain/schema/texts.py).
+    """Cells of one file by column: stripped text, or values (domain/schema/cells.py).
 
     `lines[i]` is the line of row i in the file, where the header is line 1.
     """

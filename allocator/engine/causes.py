@@ -48,8 +48,8 @@ from allocator.errors import Infeasible
 from allocator.options.instance_building import CompiledRound, compile_round
 from allocator.options.option_table import OptionTable
 from allocator.options.quotas import quota_table
+from allocator.policies.base import Memory
 from allocator.policies.hard_rules import BUDGET, CHANGES, GPUS, QUOTA, kinds_of
-from allocator.policies.memory import Memory
 from allocator.solvers.highs import LinearRelaxation
 from formulations.bounds.lagrangian import (
     evaluate,
@@ -59,7 +59,7 @@ from formulations.bounds.lagrangian import (
     sample_of_choices,
     spread_prices,
 )
-from formulations.colocation.prices import best_prices, has_pair_rows
+from formulations.colocation.prices import solve_paired_dual
 from formulations.model.choices import Choices, choices
 from formulations.model.relaxed_rules import without_rows
 from formulations.primal.closing import Search
@@ -280,7 +280,7 @@ class PriceSearch:
         round_ = decision.round
         self._decision = decision
         self._until = time.monotonic() + seconds
-        self._large = len(round_.problem.jobs) > LARGE and not has_pair_rows(round_.model)
+        self._large = len(round_.problem.jobs) > LARGE and not round_.model.has_pairs
         self._left = MOST_LARGE if self._large else MOST_PRICED
         self._prices: dict[tuple[str, ...], Floats] = {}
 
@@ -341,9 +341,9 @@ class PriceSearch:
             raise SearchFailed
         gone = lifted_rows(at.round, limits, tenant)
         model = at.round.model
-        if has_pair_rows(model):
+        if model.has_pairs:
             c = choices(without_rows(model, np.flatnonzero(gone)))
-            return best_prices(c, deadline=self._until, close=CLOSE).prices
+            return solve_paired_dual(c, deadline=self._until, close=CLOSE).prices
         c = _without_row_bounds(at.choices, gone, at.round.instance.mandatory)
         if not self._large:
             return minimise_dual(c, start, self._until, COARSE, CLOSE).prices

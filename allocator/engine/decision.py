@@ -37,13 +37,11 @@ from allocator.errors import (
 from allocator.options.instance_building import CompiledRound, compile_round
 from allocator.options.kept.reservations import due_jobs
 from allocator.policies import base as policies
-from allocator.policies.base import AnyPolicy, Policy, Proposal, Task
+from allocator.policies.base import AnyPolicy, Memory, Policy, Proposal, Task
 from allocator.policies.conflict import ReservesGiveWay
-from allocator.policies.memory import Memory
 from allocator.policies.reserving import find_reservations
 from allocator.solvers import registry as solvers
 from allocator.solvers.base import SolveLimits, Solver
-from formulations.colocation.prices import has_pair_rows
 
 NO_LIMITS = SolveLimits()
 REASONS_S = 2.0  # most seconds for all decisions that reasons need
@@ -174,7 +172,7 @@ def explain_decision(
         gap = min(limits.gap, decision.proof[2])
         is_exact = decision.proposal.termination != "gap" or gap <= REASONS_GAP
         reasons_s = min(left_s, REASONS_S)
-        if policy == "mip" and not len(problem.nodes) and not has_pair_rows(decision.round.model):
+        if policy == "mip" and not len(problem.nodes) and not decision.round.model.has_pairs:
             yield PlanSearch(decision, reasons_s, is_exact)
         until = time.monotonic() + reasons_s
         yield DecisionSearch(decide_again, problem, decision, until, is_exact)

@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 
 from allocator.domain.plan import Plan
-from allocator.domain.problem import Floats, Problem
-from allocator.domain.schema.colocation import join_names
+from allocator.domain.problem import Floats, Problem, join_names
 from allocator.domain.snapshot import Snapshot
 from allocator.engine.advice import VerifiedChange
 from allocator.engine.advice.limits import JobContext, list_searches

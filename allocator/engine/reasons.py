@@ -62,7 +62,7 @@ from allocator.policies.hard_rules import (
     kinds_of,
     usage_cost,
 )
-from allocator.valuation.prices import gpu_prices
+from allocator.valuation.values import gpu_prices
 from formulations.model import linear
 from formulations.model.linear import Block
 

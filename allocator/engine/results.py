@@ -20,16 +20,23 @@ from allocator.domain.plan import (
     PoolPlan,
     TenantPlan,
 )
-from allocator.domain.problem import Bools, Floats, Ints, Placements, Problem, State
-from allocator.domain.schema.colocation import join_names, other_jobs
+from allocator.domain.problem import (
+    Bools,
+    Floats,
+    Ints,
+    Placements,
+    Problem,
+    State,
+    join_names,
+    other_jobs,
+)
 from allocator.engine.causes import CauseSearch
 from allocator.engine.decided import Decision
 from allocator.engine.expected import forecast, tell_columns
 from allocator.engine.placement.fragments import Fragments
 from allocator.engine.reasons import find_reasons
 from allocator.options.instance_building import CompiledRound
-from allocator.options.kept.leaving import seconds_left
-from allocator.options.kept.reservations import describe_reservation, find_moments
+from allocator.options.kept.reservations import describe_reservation, find_moments, seconds_left
 from allocator.performance.batched import KINDS
 from allocator.performance.lost_time import choose_modes
 from allocator.performance.speed import believed_speeds

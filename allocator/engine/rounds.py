@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from allocator.domain.plan import Plan
     from allocator.domain.problem import Problem
     from allocator.domain.snapshot import Snapshot
-    from allocator.policies.memory import Memory
+    from allocator.policies.base import Memory
 
 
 class Rounds:

@@ -33,7 +33,7 @@ from allocator.engine.decided import Decision
 from allocator.options.quotas import quota_table
 from allocator.policies.hard_rules import GPU_HOURS, RULES, Rule
 from formulations.model import linear
-from formulations.objectives.interval import HOUR
+from formulations.objectives.context import HOUR
 
 if TYPE_CHECKING:
     import pandas as pd

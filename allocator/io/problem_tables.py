@@ -10,10 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from allocator.domain.problem import Problem, State, usable_gpus
-from allocator.domain.schema.colocation import join_names, other_jobs
+from allocator.domain.problem import Problem, State, join_names, other_jobs, usable_gpus
+from allocator.domain.schema.cells import Cells, name_mode, picked
 from allocator.domain.schema.columns import CONFIG, JOBS, TABLES, Column, ColumnKind, TableSchema
-from allocator.domain.schema.texts import Cells, name_mode, picked
 from allocator.domain.snapshot import Snapshot, Table, values_as_cells
 from allocator.objects import Json, Record
 

@@ -38,8 +38,15 @@ from allocator.domain.findings import input_error
 from allocator.errors import Fault, InvalidInput
 from allocator.io.performance_models import arrays_of
 from formulations.model.choices import ChoiceModel
-from formulations.model.linear import AT_MOST_ONE, CAPACITY, Floats, Ints, LinearModel, RowFamily
-from formulations.model.sparse_rows import SparseRows
+from formulations.model.linear import (
+    AT_MOST_ONE,
+    CAPACITY,
+    Floats,
+    Ints,
+    LinearModel,
+    RowFamily,
+    SparseRows,
+)
 
 CAP = 3000.0
 SHAPES = {"names": 1, "G": 2, "restart": 1, "prev": 1, "use": 2, "caps": 1, "p": 0, "lam": 0}

@@ -10,8 +10,8 @@ import numpy as np
 from allocator.domain.findings import did_you_mean, quote
 from allocator.domain.grid import ParsedTable
 from allocator.domain.problem import Floats, Ints
+from allocator.domain.schema.cells import picked
 from allocator.domain.schema.rental_columns import OF_CLASS
-from allocator.domain.schema.texts import picked
 from formulations.rental.speed_curves import TABLE, speed_ups
 from formulations.rental.widths import FREE, JobClasses
 

@@ -10,8 +10,8 @@ import numpy as np
 from allocator.domain.findings import quote
 from allocator.domain.grid import ParsedTable
 from allocator.domain.problem import Bools, Floats, Ints
+from allocator.domain.schema.cells import parse_hazard
 from allocator.domain.schema.spot_columns import OF_CLUSTER
-from allocator.domain.schema.texts import parse_hazard
 from formulations.transient.revocations import Hazard
 
 SPOT = 1  # index of "spot" in the choices of `market`

@@ -8,7 +8,7 @@ import numpy as np
 
 from allocator.domain.grid import ParsedTable
 from allocator.domain.problem import Market
-from allocator.domain.schema.texts import name_hazard
+from allocator.domain.schema.cells import name_hazard
 from formulations.transient.revocations import Hazard
 
 Places = Mapping[tuple[str, str], Hazard]

@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
-from allocator.domain.phases import find_phases
+from allocator.domain.cluster import find_phases
 from allocator.domain.problem import Floats, Ints
 from allocator.domain.schema.rental_columns import KINDS
 from allocator.errors import Fault, InvalidInput

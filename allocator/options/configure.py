@@ -32,8 +32,8 @@ from allocator.performance.profiling import plan
 from allocator.performance.sizes import estimate_sizes
 from allocator.performance.speed import MEASURED, believed_speeds
 from allocator.performance.table import RateTable
-from allocator.valuation.prices import known_memory_gb, or_of_job
-from formulations.objectives import interval
+from allocator.valuation.values import known_memory_gb, or_of_job
+from formulations.objectives import context
 
 SHOWN_BATCHES = 9  # batches of a curve that are shown at each size
 TRY_S = 60.0  # seconds to try one configuration: a restart and some steps
@@ -120,7 +120,7 @@ class RunConfigurations:
         choice of least time x cost by more than the TRY_S seconds that it takes.
         """
         cost = np.maximum(self.cost, 1e-9)
-        try_h = TRY_S / interval.HOUR
+        try_h = TRY_S / context.HOUR
         aim = 0.5 * np.log(self.hours * cost)
         best = int(np.argmin(aim))
         price = 0.5 * (try_h / self.hours[best] + try_h * cost / self.hours / cost[best])
@@ -168,7 +168,7 @@ def configure(problem: Problem, job_id: str) -> RunConfigurations:
     jobs = problem.jobs
     running = np.full(len(pool), jobs.state[j] == State.RUNNING)
     keeps = running & (jobs.pool[j] == pool) & (jobs.gpus[j] == gpus)
-    pause = interval.pause_s(
+    pause = context.pause_s(
         keeps, running, restart_s(problem, np.full(len(pool), j), pool, gpus), pools.startup_s[pool]
     )
     seconds = pause + jobs.remaining_work[j] / np.where(good, rate, 1.0)
@@ -177,7 +177,7 @@ def configure(problem: Problem, job_id: str) -> RunConfigurations:
     dollars_per_gpu_hour = (
         pools.price_per_gpu_hour[pool] + pools.price_per_gb_hour[pool] * memory_gb
     )
-    cost = interval.dollars(keeps, gpus * dollars_per_gpu_hour, seconds, pools.min_billing_s[pool])
+    cost = context.dollars(keeps, gpus * dollars_per_gpu_hour, seconds, pools.min_billing_s[pool])
     # the best batch of a curve may also be one of the listed batches
     once = np.unique(np.stack([pool, gpus, size, passes, row]), axis=1, return_index=True)[1]
     keep = np.intersect1d(np.flatnonzero(good), once)
@@ -195,7 +195,7 @@ def configure(problem: Problem, job_id: str) -> RunConfigurations:
         error=np.where(own, MEASURED, speed.error)[keep],
         measured=own[keep],
         memory_gb=memory_gb[keep],
-        hours=seconds[keep] / interval.HOUR,
+        hours=seconds[keep] / context.HOUR,
         cost=cost[keep],
         front=front(cost[keep], seconds[keep]),
     )

@@ -11,14 +11,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from allocator.domain.problem import Bools, Floats, Ints, Problem
-from allocator.options.kept.leaving import forbidden_nodes
+from allocator.options.kept.reservations import forbidden_nodes
 from allocator.options.node_needs import NONE, NodeNeeds
 from allocator.options.option_table import OptionTable, find_locked_jobs
 from allocator.options.staying import Staying
 from allocator.solvers import registry
 from allocator.solvers.base import SolveLimits, Termination
-from formulations.model.linear import LinearModel, RowFamily
-from formulations.model.sparse_rows import ragged
+from formulations.model.linear import LinearModel, RowFamily, ragged
 from formulations.placement.exact import place_options
 from formulations.placement.holes import Need, Place
 

@@ -26,8 +26,14 @@ from allocator.options.colocation.secondary_jobs import (
 )
 from allocator.options.colocation.several_primaries import Groups, list_groups
 from allocator.options.kept.headroom import headroom_rows
-from allocator.options.kept.leaving import forbidden_nodes, leaving_rows, option_ends
-from allocator.options.kept.reservations import due_jobs, find_kept_nodes, reservation_rows
+from allocator.options.kept.reservations import (
+    due_jobs,
+    find_kept_nodes,
+    forbidden_nodes,
+    leaving_rows,
+    option_ends,
+    reservation_rows,
+)
 from allocator.options.moves import merge_options, options_of_moves
 from allocator.options.node_needs import NONE, NodeNeeds
 from allocator.options.option_table import OptionTable, option_table
@@ -38,11 +44,15 @@ from allocator.performance.lost_time import number_rows
 from allocator.performance.sizes import estimate_sizes
 from formulations.colocation.kind_prices import Terms
 from formulations.model.choices import Choices, choices
-from formulations.model.dominance import find_needed_options
-from formulations.model.instance import Instance
-from formulations.model.linear import AT_MOST_ONE, COLOCATION, Block, LinearModel
-from formulations.model.single_round import build_model, list_blocks
-from formulations.model.sparse_rows import begins_run, ragged
+from formulations.model.linear import (
+    AT_MOST_ONE,
+    COLOCATION,
+    Block,
+    LinearModel,
+    begins_run,
+    ragged,
+)
+from formulations.model.single_round import Instance, build_model, find_needed_options, list_blocks
 from formulations.objectives.context import Offer
 from formulations.placement.holes import Need
 
@@ -352,7 +362,7 @@ def compile_round(
     Parameters
     ----------
     prunes : bool
-        Whether to leave out options that no best plan needs (formulations/model/dominance.py).
+        Whether to leave out options that no best plan needs (formulations/model/single_round.py).
         Baselines with rules of their own and the analysis of conflicts need all options.
     shares : PairOffer
         The pairs that are offered where pools let jobs share GPUs.

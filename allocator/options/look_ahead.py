@@ -16,13 +16,12 @@ from allocator.domain.problem import Ints, State
 from allocator.options.announced_capacity import fixed_gpus, prices_ahead
 from allocator.options.instance_building import CompiledRound
 from allocator.performance.lost_time import restart_s
-from allocator.valuation import build_context
-from allocator.valuation.prices import added_prices
+from allocator.valuation.values import added_prices, build_context
 from formulations.horizon.intervals import Horizon
 from formulations.model.choices import Choices
 from formulations.model.linear import CAPACITY
 from formulations.objectives import Objective
-from formulations.objectives.interval import HOUR
+from formulations.objectives.context import HOUR
 
 # share of its value that work has one interval later, because the arrivals until then are unknown
 DELTA = 0.7

@@ -11,8 +11,8 @@ from allocator.options.option_table import OptionTable, find_locked_jobs, is_all
 from allocator.performance.lost_time import restart_s
 from allocator.performance.table import RateTable
 from allocator.valuation import build_context, option_values
-from formulations.model.sparse_rows import starts
-from formulations.objectives import interval
+from formulations.model.linear import starts
+from formulations.objectives import context
 from formulations.objectives.context import Offer
 
 
@@ -49,9 +49,7 @@ def options_of_moves(problem: Problem, exclusive: OptionTable, movable: Bools) -
     pool = here["pool"]
     gpus = here["gpus"]
     keep = np.zeros(len(job), bool)
-    pause = interval.pause_s(
-        keep, ~keep, restart_s(problem, job, pool, gpus), pools.startup_s[pool]
-    )
+    pause = context.pause_s(keep, ~keep, restart_s(problem, job, pool, gpus), pools.startup_s[pool])
     whole = build_context(problem, exclusive.offer)
     moved, stays = (
         option_values(problem, whole.for_offer(Offer(job, pool, gpus, here["rate"], lost, same)))

@@ -24,10 +24,9 @@ from allocator.options.holdable_sizes import HoldableSizes
 from allocator.options.staying import Staying
 from allocator.performance.lost_time import choose_modes, restart_s
 from allocator.performance.table import RateTable
-from allocator.valuation import build_context, option_values
-from allocator.valuation.prices import gpu_prices
-from formulations.model.sparse_rows import ragged, starts
-from formulations.objectives import interval
+from allocator.valuation.values import build_context, gpu_prices, option_values
+from formulations.model.linear import ragged, starts
+from formulations.objectives import context
 from formulations.objectives.context import Offer
 
 Members = NDArray[np.void]
@@ -209,7 +208,7 @@ def option_table(problem: Problem) -> OptionTable:
     order = order[np.argsort(place, kind="stable")]  # fast, as the pools are sorted already
     job, pool, gpus, nodes, row = (column[order] for column in (job, pool, gpus, nodes, row))
     keep, rate = keep[order], rate[order]
-    pause = interval.pause_s(
+    pause = context.pause_s(
         keep,
         jobs.state[job] == State.RUNNING,
         restart_s(problem, job, pool, gpus),

@@ -20,7 +20,7 @@ from allocator.options.guarantees_on_nodes import GuaranteesOnNodes
 from allocator.options.option_table import OptionTable, find_locked_jobs
 from formulations.model.guarantee import JobSizes, Limits, usable_guarantee
 from formulations.model.linear import Block
-from formulations.objectives.interval import HOUR
+from formulations.objectives.context import HOUR
 
 MAX_JOBS = "max_jobs"  # kind of the rows of R72
 EVERYBODY = -1  # tenant of a quota that concerns all jobs

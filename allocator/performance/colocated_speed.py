@@ -22,7 +22,7 @@ from allocator.domain.schema.columns import MOST_GPUS
 from allocator.performance.interference import MeasuredSlowdowns
 from allocator.performance.table import RateTable
 from formulations.columns import Columns
-from formulations.model.sparse_rows import begins_run, ragged
+from formulations.model.linear import begins_run, ragged
 
 SPAN = MOST_GPUS + 1
 

@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 
 from allocator.domain.problem import Floats, Ints, Market, Problem
-from allocator.domain.schema.texts import name_mode
-from formulations.model.sparse_rows import begins_run
+from allocator.domain.schema.cells import name_mode
+from formulations.model.linear import begins_run
 from formulations.transient.lifetimes import useful_fraction
 from formulations.transient.revocations import (
     HOUR_S,

@@ -25,7 +25,7 @@ import numpy as np
 from allocator.domain.problem import Bools, Curves, Floats, Ints, Pools, Problem, Rates
 from allocator.domain.schema.columns import ASSUMED_RATE, MOST_GPUS
 from allocator.performance import batched, curves as formulas
-from formulations.model.sparse_rows import ragged
+from formulations.model.linear import ragged
 
 SPAN = MOST_GPUS + 1  # sizes of one (model, gpu_type) occupy one span of the sorted key
 NODES = 1 << 20  # shapes of one size occupy so many numbers of the sorted key

@@ -31,9 +31,8 @@ from allocator.errors import Infeasible, NoPlanInTime
 from allocator.options.announced_capacity import fixed_gpus, gpus_ahead, with_gpus
 from allocator.options.instance_building import same_columns
 from allocator.options.look_ahead import build_horizon, linear_objective
-from allocator.policies.base import Proposal, Task
+from allocator.policies.base import LookAheadPlans, Proposal, Task
 from allocator.policies.fallback import find_fallback_plan
-from allocator.policies.memory import LookAheadPlans
 from allocator.policies.mip import mip
 from allocator.solvers.base import SolveLimits
 from allocator.solvers.horizon import HorizonStart, look_ahead

@@ -20,21 +20,19 @@ import time
 import numpy as np
 
 from allocator.options.instance_building import same_columns
-from allocator.policies.base import Proposal, Task, relative_gap
+from allocator.policies.base import Memory, Proposal, Task, relative_gap
 from allocator.policies.conflict import raise_if_infeasible
 from allocator.policies.fallback import find_fallback_plan, find_plan_by_solver
 from allocator.policies.free_capacity import FreeCapacity
-from allocator.policies.memory import Memory
 from allocator.policies.pairs import TIGHT, add_missing_pairs, add_near_pairs, tighten_bound
 from allocator.solvers.base import Solver, SolverResult, Termination, WarmStart
 from formulations.bounds.lagrangian import excludes_every_plan
-from formulations.colocation.prices import has_pair_rows
 from formulations.colocation.rounding import fill_plan, round_pairs
 from formulations.model.choices import Choices
 from formulations.model.linear import Ints
 from formulations.primal.block_plans import loses_in_blocks, round_blocks
 from formulations.primal.closing import close_gap, restrict
-from formulations.primal.rounding import BEYOND
+from formulations.primal.rounding import BEYOND, round_dual
 
 SHARE = 0.45  # share of the gap that the solver has to prove, see "Stability"
 PRICED = 0.9  # share of the gap that prices alone have to prove
@@ -140,7 +138,7 @@ def _find_start(task: Task) -> tuple[Task, Ints | None]:
     c, enough = task.choices, PRICED * task.limits.gap
     unchanged = task.round.unchanged_choice()
     best = unchanged if c.feasible(unchanged) else None
-    is_cold = task.prices is None and not has_pair_rows(task.round.model)
+    is_cold = task.prices is None and not task.round.model.has_pairs
     until = task.end_of_rounding
     if is_cold and not _is_proven(task, best) and loses_in_blocks(c, task.dual, enough):
         plan, bound = round_blocks(c, task.dual, enough, until)
@@ -148,7 +146,8 @@ def _find_start(task: Task) -> tuple[Task, Ints | None]:
         until = until if plan is None else task.share_of_time(BRIEF)
     if not _is_proven(task, best):
         beyond = BEYOND if task.prices is None else 0
-        best = _best(c, best, round_pairs(c, task.dual, until, enough, beyond))
+        round_prices = round_pairs if task.round.model.has_pairs else round_dual
+        best = _best(c, best, round_prices(c, task.dual, until, enough, beyond))
     return task, best
 
 

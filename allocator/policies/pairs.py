@@ -23,8 +23,7 @@ from allocator.options.instance_building import (
     same_columns,
     with_pairs,
 )
-from allocator.policies.base import Task
-from allocator.policies.memory import Memory
+from allocator.policies.base import Memory, Task
 from formulations.bounds.lagrangian import evaluate, spread_prices
 from formulations.colocation.kind_prices import KindPrices, find_nearby_kind_prices
 from formulations.colocation.prices import (

@@ -35,22 +35,13 @@ from functools import cached_property
 import numpy as np
 
 from allocator.domain.objectives import parse_objectives
-from allocator.domain.problem import (
-    SAME,
-    Bools,
-    Floats,
-    Ints,
-    Placements,
-    Reservation,
-    State,
-)
+from allocator.domain.problem import SAME, Bools, Floats, Ints, Placements, Reservation, State
 from allocator.options.instance_building import CompiledRound
-from allocator.options.kept.leaving import ends_after, needed_s, option_ends
-from allocator.options.kept.reservations import count_kept
+from allocator.options.kept.reservations import count_kept, ends_after, needed_s, option_ends
 from allocator.options.node_needs import NONE, NodeNeeds, by_job
 from allocator.options.staying import Staying
 from allocator.policies.free_capacity import FreeCapacity
-from formulations.model.sparse_rows import begins_run
+from formulations.model.linear import begins_run
 from formulations.placement.holes import Place
 
 TRIED = 20  # most jobs for each pool that are looked at

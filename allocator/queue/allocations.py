@@ -43,13 +43,20 @@ from typing import NamedTuple
 
 from sqlalchemy import Connection
 
-from allocator.domain.schema.colocation import split_names
+from allocator.domain.problem import split_names
 from allocator.loop.executor import JOBS_PER_GPU, ColocatedAllocation, NodePart, Order
 from allocator.queue import cluster_tables, lease
 from allocator.queue.database.rows import PART, execute_many, named_rows, query, query_of
 from allocator.queue.database.schema import OPEN
-from allocator.queue.holdings import Held, held, read_others, read_secondaries, write
-from allocator.queue.node_space import NodeSpace, parse_parts
+from allocator.queue.holdings import (
+    Held,
+    NodeSpace,
+    held,
+    parse_parts,
+    read_others,
+    read_secondaries,
+    write,
+)
 
 # CROSS JOIN: SQLite begins with the colocations, which are few
 _WANTED = "SELECT job_id, want_host FROM jobs WHERE want_host <> ''"
@@ -240,7 +247,7 @@ class Allocation(NamedTuple):
     """GPUs that were given to one job, known by (job_id, generation).
 
     `host` names the primary jobs on whose GPUs this job runs, as shared_with of jobs.csv; it is ""
-    where the job holds its own GPUs. `nodes` is the text of node_space.py; "" where the pool has no
+    where the job holds its own GPUs. `nodes` is the text of holdings.py; "" where the pool has no
     nodes. Work is in the job's unit. `running_s` and `observed_s` are the times of the first and of
     the latest observation, None before that.
     """

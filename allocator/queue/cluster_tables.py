@@ -18,9 +18,8 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from allocator.domain.findings import Findings, did_you_mean, quote, suggest_setting
-from allocator.domain.problem import Bools, Problem
-from allocator.domain.rules.rate_rules import count_fewest_nodes, find_largest_nodes
-from allocator.domain.schema.colocation import split_names
+from allocator.domain.problem import Bools, Problem, split_names
+from allocator.domain.rules.cluster_rules import count_fewest_nodes, find_largest_nodes
 from allocator.domain.schema.columns import ASSUMED_RATE, CONFIG, CONFIG_TABLES, MOST_GPUS, TABLES
 from allocator.domain.settings import settings
 from allocator.domain.snapshot import Snapshot, Table
@@ -42,7 +41,7 @@ from allocator.queue.database.rows import (
     values_of,
 )
 from allocator.queue.database.schema import OPEN, pools
-from allocator.queue.node_space import count_gpus
+from allocator.queue.holdings import count_gpus
 
 HOME: Mapping[str, sa.Table] = {
     "pools.csv": pools,

@@ -1,4 +1,4 @@
-"""Jobs with their open allocations, and which job holds the GPUs of colocated jobs.
+"""Jobs with their open allocations: what they hold, their states, and what they leave free.
 
 They are read together, changed as values, and written back together.
 
@@ -7,22 +7,45 @@ Of two jobs on the same GPUs, the *primary job* holds the GPUs and is billed for
 besides theirs. When the allocation of one of two jobs ends, the other job holds the GPUs from that
 moment on. Both are recorded in the same transaction, so exactly one open allocation holds a GPU at
 any time. The table `turns` has every such change, for bills and histories.
+
+Pure functions say what each command and each end of an allocation changes in the state of a job:
+
+    queued      the job has never run
+    running     an allocation of the job is open
+    paused      the job has run and holds nothing
+    held        its owner holds it back; it gets nothing
+    done        all its work is done
+    cancelled   its owner cancelled it; "retry" brings it back
+    failed      it failed too often and is parked; "retry" brings it back
+
+A job with an open allocation stays "running" until the end of the allocation is known. What its
+owner asks for in the meantime is in `request` ("hold", "cancel") and takes effect then. So a job is
+in one state at any time, and a job in any state other than running holds no GPUs.
+
+The nodes of an allocation are stored as the JSON list that a job of plan.json has in `nodes`,
+sorted by node, so that equal places are equal texts. The text is empty where the pool has no nodes,
+and where the nodes of a running job are not known.
 """
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache, partial
 from operator import attrgetter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from sqlalchemy import Connection
 
-from allocator.domain.problem import Ints
-from allocator.domain.schema.colocation import join_names, split_names
+from allocator.domain.problem import Floats, Ints, Placements, Problem, join_names, split_names
+from allocator.loop.executor import NodePart
+from allocator.objects import Json, Record
 from allocator.queue.database.rows import execute_many, insert, query, query_of
 from allocator.queue.database.schema import OPEN, allocations
+from allocator.queue.errors import Refused
 
 
 class Held(NamedTuple):
@@ -188,3 +211,210 @@ def write(connection: Connection, changed: Mapping[str, Held], turns: Sequence[T
 
 def _set(names: Sequence[str]) -> str:
     return ", ".join(f"{name} = ?" for name in names)
+
+
+Changes = dict[str, Any]
+NOTHING: Changes = {"want_pool": "", "want_gpus": 0, "want_host": "", "want_nodes": ""}
+FRESH: Changes = {"failures": 0, "retry_at_s": None}
+WAITING, NOW = "waiting", "now"  # stand for the state of a job that waits, and for the time
+MOVES: Mapping[str, Mapping[str, Changes]] = {
+    "hold": {
+        "queued paused held": {"state": "held", **NOTHING},
+        "running hold": {"request": "hold"},
+    },
+    "release": {"held": {"state": WAITING}, "queued paused running hold": {"request": ""}},
+    "retry": {
+        "failed cancelled": {"state": WAITING, "finished_s": None, "park_reason": "", **FRESH},
+        "queued paused running hold": {"park_reason": "", **FRESH},
+    },
+    "cancel": {
+        "queued paused held failed": {"state": "cancelled", "finished_s": NOW, **NOTHING},
+        "running hold cancel": {"request": "cancel"},
+        "cancelled": {},
+    },
+}
+"""What each command changes, by states; "hold" and "cancel" are those of running jobs of which that
+was asked. A command is refused in all other states."""
+REFUSED = {"hold": "held", "release": "released", "retry": "retried", "cancel": "cancelled"}
+WHY = {
+    "done": "it is done",
+    "cancelled": 'it is cancelled; "retry" brings it back',
+    "failed": 'it is parked; "retry" brings it back',
+    "held": 'it is held; "release" it first',
+    "cancel": "it is being cancelled",
+}
+
+
+@dataclass(frozen=True)
+class Retries:
+    """The pauses after failures.
+
+    After the n-th failure in a row a job waits first_s x factor^(n-1) seconds, at most most_s.
+    After `most` failures in a row it is parked. An allocation that did some work and stopped as
+    ordered ends the row.
+    """
+
+    most: int = 5
+    first_s: float = 30.0
+    factor: float = 2.0
+    most_s: float = 3600.0
+
+    def wait_s(self, failures: int) -> float:
+        """Return the seconds between this failure in a row (1, 2 ...) and the next try."""
+        return float(min(self.most_s, self.first_s * self.factor ** min(failures - 1, 60)))
+
+
+def waiting_state(job: Any) -> str:
+    """Return the state of the job while it waits for GPUs."""
+    return "queued" if job.first_started_s is None else "paused"
+
+
+def move(verb: str, job: Any, now_s: float) -> Changes:
+    """Return what a command changes of a job: nothing if it was given before. Raises Refused."""
+    stands_for = {WAITING: waiting_state(job), NOW: now_s}
+    for states, changes in MOVES[verb].items():
+        if (job.request or job.state) in states.split():
+            after = {name: stands_for.get(value, value) for name, value in changes.items()}
+            return {name: value for name, value in after.items() if getattr(job, name) != value}
+    why = WHY.get(job.request or job.state, f"it is {job.state}")
+    raise Refused(f'job "{job.job_id}" cannot be {REFUSED[verb]}: {why}')
+
+
+VERBS = {verb: partial(move, verb) for verb in MOVES}
+
+
+def state_after_end(
+    job: Held, phase: str, at_s: float, worked: bool, detail: str, retries: Retries
+) -> Changes:
+    """Return the changes of a job whose open allocation has ended.
+
+    Parameters
+    ----------
+    job : Held
+        The job before the end.
+    phase : str
+        How the allocation ended: stopped, finished, failed or lost. A lost machine does not count
+        as a failure of the job.
+    at_s : float
+        Time of the end in seconds.
+    worked : bool
+        The allocation did some work.
+    detail : str
+        Reason of the end, for a parked job.
+    retries : Retries
+        The pauses after failures.
+    """
+    if phase == "finished":
+        over = {"state": "done", "finished_s": at_s, "remaining_work": 0.0, "request": ""}
+        return {**over, **FRESH, **NOTHING}
+    changes: Changes = {"state": waiting_state(job), "request": ""}
+    if phase == "failed":
+        failures = job.failures + 1
+        changes |= {"failures": failures, "retry_at_s": at_s + retries.wait_s(failures)}
+        if failures >= retries.most:
+            words = f"; the last time: {detail}" if detail else ""
+            reason = f"failed {failures} times in a row{words}"
+            changes |= {"state": "failed", "retry_at_s": None, "park_reason": reason, **NOTHING}
+    elif phase == "stopped" and worked and job.failures:
+        changes |= FRESH
+    if job.request == "cancel":
+        over = {"state": "cancelled", "finished_s": at_s, "park_reason": "", "retry_at_s": None}
+        changes |= {**over, **NOTHING}
+    elif job.request == "hold" and changes["state"] != "failed":
+        changes |= {"state": "held", **NOTHING}
+    return changes
+
+
+TOLERANCE = 1e-6  # CPUs, GB and shares of a GPU that sums may miss by
+_UP = "SELECT node, gpus, cpus, host_memory_gb FROM nodes WHERE state = 'up'"
+_TAKEN = (
+    "SELECT a.nodes, j.cpus_per_gpu, j.host_memory_gb_per_gpu FROM allocations a JOIN jobs j"
+    f" ON j.job_id = a.job_id WHERE a.phase IN {OPEN} AND a.host = '' AND a.nodes <> ''"
+)
+
+
+def format_parts(parts: Iterable[Record]) -> str:
+    """Return the nodes of a job, as in plan.json, as the text that is stored; "" without nodes."""
+    ordered = sorted(parts, key=lambda part: (part["node"], part.get("gpu", -1)))
+    return json.dumps(ordered) if ordered else ""
+
+
+def format_places(problem: Problem, places: Placements) -> list[str]:
+    """Return the nodes of each job as the text that is stored, (J,)."""
+    parts: list[list[Json]] = [[] for _ in problem.jobs.job_id]
+    columns = (places.job, places.node, places.gpus, places.gpu)
+    for j, n, gpus, gpu in zip(*(column.tolist() for column in columns), strict=True):
+        share = {"gpu": gpu, "fraction": float(problem.jobs.gpu_fraction[j])} if gpu >= 0 else {}
+        parts[j].append({"node": problem.nodes.node[n], "gpus": gpus, **share})
+    return [format_parts(part) if part else "" for part in parts]
+
+
+@lru_cache(maxsize=1 << 15)
+def parse_parts(text: str) -> tuple[NodePart, ...]:
+    """Return the parts of a stored text; the texts of running jobs are read again and again."""
+    return tuple(NodePart(**part) for part in json.loads(text)) if text else ()
+
+
+def count_gpus(texts: Iterable[str]) -> dict[str, int]:
+    """Count the GPUs that allocations hold on each node; a GPU of which they have shares is one."""
+    parts = [part for text in texts for part in parse_parts(text)]
+    shared = {(part.node, part.gpu) for part in parts if part.gpu is not None}
+    used: dict[str, int] = {}
+    for node, gpus in [
+        *((part.node, part.gpus) for part in parts if part.gpu is None),
+        *((node, 1) for node, _ in shared),
+    ]:
+        used[node] = used.get(node, 0) + gpus
+    return used
+
+
+class NodeSpace:
+    """Free GPUs, CPUs and GB of memory of the up nodes next to all open allocations."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._free = {
+            node: np.array([math.inf if amount is None else float(amount) for amount in amounts])
+            for node, *amounts in query(connection, _UP)
+        }
+        # free share of each GPU that is given in shares, by node and number
+        self._shares: dict[tuple[str, int | None], float] = {}
+        for text, cpus, memory_gb in query(connection, _TAKEN):
+            self._take(parse_parts(text), cpus, memory_gb)
+
+    def count_new_gpus(self, nodes: str) -> int:
+        """Count the GPUs that a job would take here of which no other job has a share."""
+        return sum(map(self._count_new, parse_parts(nodes)))
+
+    def take(self, nodes: str, cpus: float | None, memory_gb: float | None) -> bool:
+        """Take these nodes for a job that needs so much for each of its GPUs, if they are free.
+
+        Returns whether they were free. Nodes that are not up, or not there, never are.
+        """
+        parts = parse_parts(nodes)
+        fits = all(
+            part.node in self._free
+            and (self._needs(part, cpus, memory_gb) <= self._free[part.node] + TOLERANCE).all()
+            and (part.fraction or 0.0) <= self._share(part) + TOLERANCE
+            for part in parts
+        )
+        if fits:
+            self._take(parts, cpus, memory_gb)
+        return fits
+
+    def _share(self, part: NodePart) -> float:
+        return self._shares.get((part.node, part.gpu), 1.0)
+
+    def _count_new(self, part: NodePart) -> int:
+        return 0 if (part.node, part.gpu) in self._shares else part.gpus
+
+    def _needs(self, part: NodePart, cpus: float | None, memory_gb: float | None) -> Floats:
+        each = part.gpus * np.array([cpus or 0.0, memory_gb or 0.0])
+        return np.array([self._count_new(part), *each])
+
+    def _take(self, parts: Iterable[NodePart], cpus: float | None, memory_gb: float | None) -> None:
+        for part in parts:
+            if part.node in self._free:
+                self._free[part.node] -= self._needs(part, cpus, memory_gb)
+                if part.gpu is not None:
+                    left = self._share(part) - (part.fraction or 0.0)
+                    self._shares[part.node, part.gpu] = left

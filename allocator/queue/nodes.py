@@ -24,9 +24,9 @@ from allocator.objects import Json, Record
 from allocator.queue import cluster_tables
 from allocator.queue.database.rows import insert, query
 from allocator.queue.database.schema import OPEN, nodes
+from allocator.queue.holdings import count_gpus, parse_parts
 from allocator.queue.jobs.submit import FORMULAS
 from allocator.queue.jobs.verbs import is_storable
-from allocator.queue.node_space import count_gpus, parse_parts
 
 RACK = "rack"  # a level of the topology with a column of its own
 _HOLDERS = (

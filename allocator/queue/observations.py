@@ -24,8 +24,15 @@ from allocator.performance.fit.loss_curves import LossCurve, expect_work
 from allocator.queue import lease
 from allocator.queue.allocations import Allocation
 from allocator.queue.database.rows import execute, execute_many, query, query_of
-from allocator.queue.holdings import Held, Turn, held, read_secondaries, write
-from allocator.queue.jobs.states import Retries, state_after_end
+from allocator.queue.holdings import (
+    Held,
+    Retries,
+    Turn,
+    held,
+    read_secondaries,
+    state_after_end,
+    write,
+)
 
 _READ = "SELECT job_id, points FROM losses WHERE job_id IN ({names})"
 _SETTLE = (

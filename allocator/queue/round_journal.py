@@ -49,7 +49,7 @@ class Want(NamedTuple):
 
     `primary` is the job on whose GPUs it shall run, "" for its own GPUs. `has_to_move`: it shall
     have other GPUs than now, even if pool and size are the same. `nodes` is the text of
-    node_space.py, "" where the pool has no nodes. `environment` is a JSON object of variables that
+    holdings.py, "" where the pool has no nodes. `environment` is a JSON object of variables that
     tell the job how to run, "" where there is nothing to tell. `memory_gb` is what it pays for of
     each GPU, 0 where the pool has no price of memory. A job that runs is not started again for
     another of these two.

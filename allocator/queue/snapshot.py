@@ -27,9 +27,9 @@ import numpy as np
 from sqlalchemy import Connection
 
 from allocator.domain.findings import quote
-from allocator.domain.problem import Floats, Problem, State
+from allocator.domain.problem import Floats, Problem, State, join_names, split_names
 from allocator.domain.rules.snapshot_rules import validate
-from allocator.domain.schema.colocation import join_names, split_names
+from allocator.domain.schema.cells import Cells
 from allocator.domain.schema.columns import (
     FINISHED,
     INTERACTIVE,
@@ -40,9 +40,9 @@ from allocator.domain.schema.columns import (
     RECEIVED,
     TableSchema,
 )
-from allocator.domain.schema.texts import Cells
 from allocator.domain.snapshot import SEPARATOR, Snapshot, Table
 from allocator.errors import UsageError
+from allocator.io.plans import SQUEEZE
 from allocator.objects import Json
 from allocator.queue import cluster_tables
 from allocator.queue.database.rows import (
@@ -59,18 +59,15 @@ from allocator.queue.database.rows import (
     values_of,
 )
 from allocator.queue.database.schema import ACTIVE, OPEN, OWNED
-from allocator.queue.holdings import name_primaries
+from allocator.queue.holdings import format_places, name_primaries, parse_parts
 from allocator.queue.jobs import purged_names, sessions
 from allocator.queue.jobs.submit import OF_JOBS, Submission, build_row
-from allocator.queue.node_space import format_places, parse_parts
 from allocator.queue.round_journal import Want
 
 LEAST_SHARE = 1e-6  # least share of its work that a job has left until it ends
 UNIX = 1e9  # times below this are not unix seconds
 ACCEPTED = {"unknown_tenants": "warn", "unknown_models": "assume"}
 """Settings of rounds: jobs in the queue were accepted, so no round fails because of them."""
-# level of zlib: level 6 takes three times as long and saves a tenth more
-SQUEEZE = 2
 _OF_JOB = (
     "job_id",
     "state",

@@ -22,7 +22,7 @@ from allocator.simulator.options import SimulationOptions
 from allocator.simulator.slowdown_beliefs import SlowdownBeliefs
 from allocator.simulator.speed_beliefs import SpeedBeliefs
 from allocator.simulator.world import JobPlaces, World
-from allocator.valuation.prices import way_memory_gb
+from allocator.valuation.values import way_memory_gb
 
 # rounds in a row without any running or coming job after which the run ends
 STALLED = 3

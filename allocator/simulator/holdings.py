@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from allocator.domain.phases import present_models
+from allocator.domain.cluster import present_models
 from allocator.domain.problem import Bools, Floats, Ints, Market
 from allocator.domain.workload import Workload
 from allocator.performance.colocated_speed import speeds_with_several

@@ -22,7 +22,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from allocator.domain.phases import find_phases, next_begin
+from allocator.domain.cluster import find_phases, next_begin
 from allocator.domain.problem import Bools, Floats, Ints, Market
 from allocator.domain.workload import Workload
 from allocator.loop.gpu_places import find_groups, find_unmoved_in_groups

@@ -1,20 +1,45 @@
-"""The values of options: the facts of a round as an objective needs them, and its values."""
+"""The values of options: the facts of a round as an objective needs them, prices, and values.
+
+What a GPU costs by the hour depends on the memory that the job needs:
+
+    price = price_per_gpu_hour + price_per_gb_hour x GB
+
+GB is what the job needs of each GPU of a pool at a size: memory_gb of the row of rates.csv that
+gives its speed; of a curve that knows batches memory_gb + memory_per_sample_gb x samples on the GPU
+at once; else memory_gb of the job, and 0 where that is not given. On more nodes than the size needs
+it is the same. GPUs that two jobs share have the price that the job which holds them would pay
+alone.
+
+Options that teach most about speeds have a reward: [profiling] of config.toml with `share`. Consider the sizes k of one (model, GPU type) for which models.csv has a curve with an `error`. Let
+y_k = -log rate_k + log k / 2, the logarithm of the square root of time x cost. If rates differ with
+the memory of pools, the fastest counts. A size that is not measured has the deviation of a Gaussian
+process around the curve (performance/profiling.py). gain_k is the expected decrease of the least y
+by measuring k. The value of this knowledge over `rounds` rounds is
+
+    value_k = rounds x gain_k x sum over the jobs with options there of their best value
+
+In each group the size of the largest gain per GPU is tried, by the job that loses least by it.
+Groups of the largest value per GPU come first, as long as all tries together hold at most `share`
+of the GPUs. Two jobs on the same GPUs do not show how fast either of them is alone.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
 
 from allocator.domain.objectives import parse_sums
 from allocator.domain.problem import Bools, Floats, Ints, Market, Problem
+from allocator.domain.schema.columns import PROFILING
+from allocator.performance import profiling
 from allocator.performance.lost_time import useful_share
 from allocator.performance.pipelines import due_s
-from allocator.performance.table import slowest_rate
-from allocator.valuation import exploring
-from allocator.valuation.prices import added_prices
-from formulations.model.sparse_rows import begins_run
+from allocator.performance.speed import believed_speeds
+from allocator.performance.table import RateTable, slowest_rate
+from formulations.model.linear import begins_run
 from formulations.objectives import combination
 from formulations.objectives.context import Context, Facts, Offer
 
@@ -27,7 +52,7 @@ def option_values(problem: Problem, context: Context) -> Floats:
     value = combination.option_values(parse_sums(problem.objective), context)
     if context.exclusive is not None:
         return value
-    return value + exploring.reward_exploring(problem, context.offer, value)
+    return value + reward_exploring(problem, context.offer, value)
 
 
 def bound_rounding(problem: Problem, context: Context, jobs: Ints) -> float:
@@ -151,3 +176,159 @@ def requested_rate(problem: Problem, build_offer: Callable[[], Offer]) -> Floats
         first = first[missing[offer.job[first]]]
         slowest[offer.job[first]] = offer.rate[first]
     return slowest
+
+
+def gpu_prices(problem: Problem, job: Ints, pool: Ints, gpus: Ints) -> Floats:
+    """Return the dollars for an hour of each GPU of n ways to run jobs, as pools.csv lists them.
+
+    Parameters
+    ----------
+    job, pool, gpus : (n,)
+        The job, the pool and the number of GPUs.
+
+    Returns
+    -------
+    (n,) array of float
+        US dollars per GPU-hour.
+    """
+    price = problem.pools.price_per_gpu_hour[pool]
+    if not problem.pools.prices_memory:
+        return price
+    return price + problem.pools.price_per_gb_hour[pool] * way_memory_gb(problem, job, pool, gpus)
+
+
+def added_prices(problem: Problem, job: Ints, pool: Ints, gpus: Ints) -> Floats:
+    """Return the dollars that an hour of each GPU of n ways adds to the bill, (n,).
+
+    They are 0 in reserved pools, which are paid for in any case.
+    """
+    listed = gpu_prices(problem, job, pool, gpus)
+    return np.where(problem.pools.market[pool] == Market.RESERVED, 0.0, listed)
+
+
+def way_memory_gb(problem: Problem, job: Ints, pool: Ints, gpus: Ints) -> Floats:
+    """Return the memory of each GPU that n ways need, GB (n,).
+
+    It is 0 where it is not known, and where the pool has no price for it.
+    """
+    out = np.zeros(len(job))
+    at = np.flatnonzero(problem.pools.price_per_gb_hour[pool] > 0)
+    if not len(at):
+        return out
+    # many jobs are of one model
+    pools, most = len(problem.pools), int(gpus[at].max()) + 1
+    kind = (problem.jobs.model[job[at]] * pools + pool[at]) * most + gpus[at]
+    _, first, back = np.unique(kind, return_index=True, return_inverse=True)
+    distinct = at[first]
+    j, p, k = job[distinct], pool[distinct], gpus[distinct]
+    table, model = RateTable.of(problem), problem.jobs.model[j]
+    gpu_type = problem.pools.gpu_type[p]
+    _, row = table.rate_in_pools(problem.pools, model, p, k, np.ones(len(distinct), dtype=bool))
+    curved = np.flatnonzero((row < 0) & table.by_curve(model, gpu_type, k))
+    batch, passes = np.zeros(len(distinct), dtype=np.int64), np.zeros(len(distinct), dtype=np.int64)
+    if len(curved):
+        speed = believed_speeds(problem, model[curved], gpu_type[curved], k[curved])
+        batch[curved], passes[curved] = speed.batch, speed.accumulation
+    known = known_memory_gb(problem, model, gpu_type, k, batch, passes, row)
+    out[at] = or_of_job(problem, job[at], known[back.reshape(-1)])
+    return out
+
+
+def known_memory_gb(
+    problem: Problem,
+    model: Ints,
+    gpu_type: Ints,
+    gpus: Ints,
+    batch: Ints,
+    passes: Ints,
+    row: Ints,
+) -> Floats:
+    """Return the memory of each GPU by rates.csv or models.csv, GB (n,), nan where neither knows.
+
+    Parameters
+    ----------
+    batch, passes : (n,)
+        The global batch and the passes of a step; a curve says nothing for batch 0.
+    row : (n,)
+        Row of rates.csv, -1 = none.
+    """
+    curve = RateTable.of(problem).curve(model, gpu_type)
+    local = np.ceil(batch / (gpus * np.maximum(passes, 1)) - 1e-9)
+    by_row = np.append(problem.rates.memory_gb, np.nan)[row]
+    fixed, per_sample = (
+        np.array([q.get(name, 0.0) for q in problem.curves.parameters] + [0.0])[curve]
+        for name in ("memory_gb", "memory_per_sample_gb")
+    )
+    by_curve = np.where((batch > 0) & (row < 0), fixed + per_sample * local, np.nan)
+    return np.where(np.isnan(by_row), by_curve, by_row)
+
+
+def or_of_job(problem: Problem, job: Ints, known_gb: Floats) -> Floats:
+    """Return the known memory (n,), that of the job where it is not above 0, or 0."""
+    return np.nan_to_num(np.where(known_gb > 0, known_gb, problem.jobs.memory_gb[job]))
+
+
+DIGITS = 12  # smaller differences count as equal, so that the audit breaks ties in the same way
+ROUNDS = next(c for c in PROFILING if c.name == "rounds").default
+
+
+@dataclass(frozen=True)
+class _Try:
+    """The measurement of one size: `options` of the offer of one job at that size and GPU type."""
+
+    options: Ints
+    gpus: int
+    value: float
+
+
+def reward_exploring(problem: Problem, offer: Offer, value: Floats) -> Floats:
+    """Return what to add to the values (n,) of the options, 0 unless exploring is enabled."""
+    out = np.zeros(len(value))
+    settings = problem.settings.get("profiling", {})
+    left = gpus_to_explore(problem)
+    if left < 1.0 or not len(value):
+        return out
+    tries = list(_tries(problem, offer, value, float(settings.get("rounds", ROUNDS))))
+    for t in sorted(tries, key=lambda t: -round(t.value / t.gpus, DIGITS)):
+        if t.gpus <= left:
+            left -= t.gpus
+            out[t.options] = t.value
+    return out
+
+
+def gpus_to_explore(problem: Problem) -> float:
+    """Return the number of GPUs that may be used to learn speeds, 0 unless exploring is enabled."""
+    share = problem.settings.get("profiling", {}).get("share", 0.0)
+    return float(share) * float(problem.pools.gpus.sum())
+
+
+def _tries(problem: Problem, offer: Offer, value: Floats, rounds: float) -> Iterator[_Try]:
+    """Yield the best try of each curve, in the order of models.csv."""
+    curves = problem.curves
+    rates = problem.rates
+    best = np.zeros(len(problem.jobs))
+    np.maximum.at(best, offer.job, value)
+    model = problem.jobs.model[offer.job]
+    kind = problem.pools.gpu_type[offer.pool]
+    for c, error in enumerate(curves.numbers.get("error", np.zeros(0)).tolist()):
+        here = np.flatnonzero((model == curves.model[c]) & (kind == curves.gpu_type[c]))
+        if not error > 0 or not len(here):
+            continue
+        seen = rates.gpus[(rates.model == curves.model[c]) & (rates.gpu_type == curves.gpu_type[c])]
+        size, place = np.unique(offer.gpus[here], return_inverse=True)
+        speed = np.zeros(len(size))
+        np.maximum.at(speed, place.reshape(-1), offer.rate[here])
+        deviation = np.where(
+            np.isin(size, seen), 0.0, profiling.prediction_deviation(size, np.unique(seen), error)
+        )
+        expected_gain = profiling.expected_gain(0.5 * np.log(size) - np.log(speed), deviation)
+        i = int(np.argmax(np.round(expected_gain / size, DIGITS)))
+        if expected_gain[i] <= profiling.LEAST:
+            continue
+        some = here[offer.gpus[here] == size[i]]
+        job = offer.job[some[np.argmin(np.round(best[offer.job[some]] - value[some], DIGITS))]]
+        yield _Try(
+            some[offer.job[some] == job],
+            int(size[i]),
+            rounds * float(expected_gain[i]) * float(best[np.unique(offer.job[here])].sum()),
+        )

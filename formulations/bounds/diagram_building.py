@@ -22,8 +22,7 @@ from formulations.bounds.diagrams import Diagrams, Layer, Sorts, count_nodes_aft
 from formulations.bounds.kept_rows import NO_LIMIT, Sum, find_sums, select_sums
 from formulations.bounds.lagrangian import group_max, project_prices
 from formulations.model.choices import Choices
-from formulations.model.linear import Bools, Floats, Ints
-from formulations.model.sparse_rows import ragged, starts
+from formulations.model.linear import Bools, Floats, Ints, ragged, starts
 
 STATES = 300  # most nodes of a block in one layer, in the first window
 MORE_STATES = 4  # times as many in every wider window of a block for which they did not suffice

@@ -21,8 +21,7 @@ from itertools import zip_longest
 import numpy as np
 
 from formulations.model.choices import Choices
-from formulations.model.linear import Bools, Floats, Ints
-from formulations.model.sparse_rows import begins_run, ragged
+from formulations.model.linear import Bools, Floats, Ints, begins_run, ragged
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from formulations.model.linear import Floats, Ints
-from formulations.model.sparse_rows import begins_run
+from formulations.model.linear import Floats, Ints, begins_run
 
 
 def front(group: Ints, x: Floats, y: Floats) -> Ints:

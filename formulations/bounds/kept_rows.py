@@ -8,8 +8,7 @@ import numpy as np
 
 from formulations.bounds.lagrangian import project_prices
 from formulations.model.choices import Choices
-from formulations.model.linear import Floats, Ints
-from formulations.model.sparse_rows import begins_run
+from formulations.model.linear import Floats, Ints, begins_run
 
 NARROW = 0.34  # a row that concerns more than this share of the groups is not kept ...
 WIDEST = 600  # ... nor one of more groups, because a diagram has a layer for each

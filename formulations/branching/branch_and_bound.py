@@ -25,8 +25,7 @@ from formulations.bounds.lagrangian import project_prices
 from formulations.branching import fields, knapsack_loops, loops
 from formulations.compilation import compile_functions, is_kept
 from formulations.model.choices import Choices
-from formulations.model.linear import Bools, Floats, Ints
-from formulations.model.sparse_rows import SparseRows, begins_run
+from formulations.model.linear import Bools, Floats, Ints, SparseRows, begins_run
 
 WAITING = 2_000  # nodes that wait at once
 LARGEST = 4_000_000  # columns times rows of a field that is searched

@@ -13,7 +13,7 @@ other rows
 is a bound for every t of either sign (formulations/bounds/lagrangian.py). It is the bound of a
 round of choices with few rows. Nearly all pairs of kinds are never wanted; only those for which the
 search knows a t_k are in it. In a large round it keeps to a box of prices, like prices near those
-of a similar round (nearby_prices.py), and to the columns that may be best there.
+of a similar round (lagrangian.py), and to the columns that may be best there.
 """
 
 from __future__ import annotations
@@ -24,12 +24,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from formulations.bounds.quasi_newton import descend
-from formulations.bounds.scaled_rows import ScaledRows
-from formulations.bounds.smoothing import Smooth
+from formulations.bounds.smoothing import ScaledRows, Smooth
 from formulations.columns import Columns
 from formulations.model.choices import Choices
-from formulations.model.linear import COLOCATION, Floats, Ints
-from formulations.model.sparse_rows import SparseRows
+from formulations.model.linear import COLOCATION, Floats, Ints, SparseRows
 
 WARM = (0.06, 0.03)  # first temperatures, where prices may change much
 TEMPERATURES = (0.01, 0.003, 0.001)

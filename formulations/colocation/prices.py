@@ -109,26 +109,6 @@ class PairColumns:
         )
 
 
-def has_pair_rows(model: LinearModel) -> bool:
-    """Return whether a model has rows of secondary jobs."""
-    return bool(model.rows_of(COLOCATION).any())
-
-
-def best_prices(
-    c: Choices, start: Floats | None = None, deadline: float | None = None, close: float = CLOSE
-) -> Dual:
-    """Return prices and bound of any round.
-
-    They come from `solve_paired_dual` where jobs may share GPUs, else from
-    `lagrangian.minimise_dual`.
-    """
-    return (
-        solve_paired_dual(c, start, deadline, close=close)
-        if has_pair_rows(c.model)
-        else minimise_dual(c, start, deadline, close=close)
-    )
-
-
 def solve_paired_dual(
     c: Choices,
     start: Floats | None = None,
@@ -205,7 +185,7 @@ def with_pair_rows(c: Choices, prices: Floats, u: Floats) -> Dual:
 
 def prices_without_pairs(c: Choices, deadline: float | None = None) -> Floats:
     """Return prices (m,) of the round without secondary jobs, 0 on rows that only they have."""
-    if has_pair_rows(c.model):
+    if c.model.has_pairs:
         none = np.zeros(0, np.int64)
         c, _ = merge_pairs(c, PairColumns.of(c), none, none)
     return minimise_dual(c, deadline=deadline).prices

@@ -18,10 +18,9 @@ from dataclasses import replace
 import numpy as np
 
 from formulations.bounds.lagrangian import Dual, best_columns, minimise_dual, project_prices
-from formulations.colocation.prices import PairColumns, by_scipy, has_pair_rows, merge_pairs
+from formulations.colocation.prices import PairColumns, by_scipy, merge_pairs
 from formulations.model.choices import Choices
-from formulations.model.linear import Bools, Floats, Ints
-from formulations.model.sparse_rows import begins_run
+from formulations.model.linear import Bools, Floats, Ints, begins_run
 from formulations.primal.rounding import BEYOND, fill, repair, round_dual
 
 EPS = 1e-6
@@ -59,9 +58,7 @@ def round_pairs(
             best is not None and dual.bound - c.value_of(best) <= enough * abs(c.value_of(best))
         ):
             break
-    if best is not None:
-        return best
-    return round_dual(c, dual, until, enough, beyond)
+    return round_dual(c, dual, until, enough, beyond) if best is None else best
 
 
 def _starts(c: Choices, dual: Dual, until: float) -> Iterator[Ints]:
@@ -69,7 +66,7 @@ def _starts(c: Choices, dual: Dual, until: float) -> Iterator[Ints]:
     if dual.values is not None:
         for steps in STEPS:
             yield _dive(c, dual.values, steps, until)
-    elif has_pair_rows(c.model):
+    elif c.model.has_pairs:
         for care in CARES:
             plan, there = _decide_others(c, _match_pairs(c, dual, care), dual.prices, until)
             yield plan
@@ -215,7 +212,7 @@ def improve_paired(c: Choices, plan: Ints, prices: Floats, until: float = math.i
 
 def fill_plan(c: Choices, plan: Ints, prices: Floats) -> Ints:
     """Improve a feasible plan as `rounding.fill` does; where jobs share GPUs, pairs move as one."""
-    if not has_pair_rows(c.model):
+    if not c.model.has_pairs:
         return fill(c, plan, prices)
     better = improve_paired(c, plan, prices)
     return plan if better is None or c.value_of(better) < c.value_of(plan) else better

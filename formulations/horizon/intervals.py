@@ -20,8 +20,16 @@ import numpy as np
 from scipy import sparse
 
 from formulations.model.choices import ChoiceModel
-from formulations.model.linear import AT_MOST_ONE, Bools, Floats, Ints, RowFamily
-from formulations.model.sparse_rows import SparseRows, ragged, starts
+from formulations.model.linear import (
+    AT_MOST_ONE,
+    Bools,
+    Floats,
+    Ints,
+    RowFamily,
+    SparseRows,
+    ragged,
+    starts,
+)
 
 INTERVAL = "interval"  # kind of the coupling rows of a horizon model
 ENOUGH = 1.0 - 1e-12  # a job is done when this share of its remaining work is done

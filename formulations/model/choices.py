@@ -17,8 +17,17 @@ from typing import Any
 
 import numpy as np
 
-from formulations.model.linear import AT_MOST_ONE, Bools, Floats, Ints, LinearModel, RowFamily
-from formulations.model.sparse_rows import SparseRows, ragged, starts
+from formulations.model.linear import (
+    AT_MOST_ONE,
+    Bools,
+    Floats,
+    Ints,
+    LinearModel,
+    RowFamily,
+    SparseRows,
+    ragged,
+    starts,
+)
 
 LARGEST_WHOLE = 2.0**53  # number up to which every whole one is exact
 CLOSE = 1e-6  # relative: the rounding of sums of uses, and what rows are widened by

@@ -42,8 +42,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from formulations.model.linear import Floats, Ints
-from formulations.model.sparse_rows import begins_run
+from formulations.model.linear import Floats, Ints, begins_run
 from formulations.objectives import Objective
 from formulations.objectives.context import Context
 

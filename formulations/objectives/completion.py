@@ -20,8 +20,7 @@ import numpy as np
 
 from formulations.model.linear import Bools, Floats
 from formulations.objectives import Objective, response
-from formulations.objectives.context import Context, measure_whole_jobs
-from formulations.objectives.interval import HOUR
+from formulations.objectives.context import HOUR, Context, measure_whole_jobs
 
 EQUAL = 1e-9  # so that ties in Smith's order do not depend on the last bit
 

@@ -24,6 +24,15 @@ Half of the youngest age uses more GPU-hours than a quarter, and is hardly faste
 Spreading is about work only. Where a_o + R_j / r_o <= D, T_o is D and a'_o is a_o; elsewhere a'_o +
 R_j / r_o >= D. So min(D, a'_o + R_j / r_o) is b_o: a job ends in the interval, holds its GPUs and
 costs dollars as with the real pause.
+
+In one interval of D seconds an option loses a seconds, does `done` work, and uses b seconds and
+`dollars`:
+
+a       = 0 if the option is what the running job holds;
+          restart_s + startup_s if a running job changes; startup_s otherwise
+done    = r max(0, D - a)
+b       = min(D, a + R / r), the seconds in which the GPUs are held
+dollars = m b / 3600, where b is at least min_billing_s unless the job holds the option
 """
 
 from __future__ import annotations
@@ -36,7 +45,29 @@ from typing import TypeVar
 import numpy as np
 
 from formulations.model.linear import Bools, Floats, Ints
-from formulations.objectives import interval
+
+HOUR = 3600.0  # seconds
+
+
+def pause_s(keep: Bools, running: Bools, restart_s: Floats, startup_s: Floats) -> Floats:
+    """Return the seconds that an option loses before work goes on."""
+    return np.where(keep, 0.0, startup_s + np.where(running, restart_s, 0.0))
+
+
+def work_done(rate: Floats, pause: Floats, interval_s: float) -> Floats:
+    """Return the work of one interval, not limited by what remains."""
+    return rate * np.maximum(0.0, interval_s - pause)
+
+
+def busy_s(pause: Floats, rate: Floats, remaining_work: Floats, interval_s: float) -> Floats:
+    """Return the seconds of the interval for which an option holds its GPUs."""
+    return np.minimum(interval_s, pause + remaining_work / rate)
+
+
+def dollars(keep: Bools, cost_per_hour: Floats, busy: Floats, min_billing_s: Floats) -> Floats:
+    """Return what an option adds to the bill of the interval."""
+    return cost_per_hour * np.where(keep, busy, np.maximum(busy, min_billing_s)) / HOUR
+
 
 T = TypeVar("T")
 
@@ -217,7 +248,7 @@ class Context:
     @cached_property
     def work_now(self) -> Floats:
         """Work of the interval with the real pause, (n,), not limited by what remains."""
-        return interval.work_done(self.rate, self.offer.pause_s, self.facts.interval_s)
+        return work_done(self.rate, self.offer.pause_s, self.facts.interval_s)
 
     @cached_property
     def lasting_work(self) -> Floats:
@@ -226,7 +257,7 @@ class Context:
         pause_s = self.offer.pause_s * (span / self.held_s)
         if not self.facts.sizes_known:
             pause_s *= 1.0 + (self.offer.rate < held_rate(self)[self.job])
-        return interval.work_done(self.rate, pause_s, span)
+        return work_done(self.rate, pause_s, span)
 
     @property
     def held_s(self) -> Floats:
@@ -248,7 +279,7 @@ class Context:
     @cached_property
     def busy_s(self) -> Floats:
         """b_o, the seconds of the interval in which the GPUs are held, (n,)."""
-        return interval.busy_s(self.offer.pause_s, self.rate, self.remaining, self.facts.interval_s)
+        return busy_s(self.offer.pause_s, self.rate, self.remaining, self.facts.interval_s)
 
     @cached_property
     def dollar_price(self) -> Floats:
@@ -263,7 +294,7 @@ class Context:
     @cached_property
     def dollars(self) -> Floats:
         """Dollars that the option adds to the bill of the interval, (n,)."""
-        return interval.dollars(
+        return dollars(
             self.offer.keep,
             self.cost_per_hour,
             self.busy_s,

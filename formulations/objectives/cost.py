@@ -46,17 +46,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from formulations.model.linear import Bools, Floats, Ints
-from formulations.model.sparse_rows import ragged, starts
+from formulations.model.linear import Bools, Floats, Ints, ragged, starts
 from formulations.objectives import Objective
 from formulations.objectives.context import (
+    HOUR,
     Context,
     due_in_s,
     largest_by_job,
     least_by_job,
     measure_whole_jobs,
 )
-from formulations.objectives.interval import HOUR
 
 # an hour late costs as much as ten hours of the job's dearest option, more than any saving
 LATE = 10.0

@@ -27,8 +27,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from formulations.model.linear import Bools, Floats
-from formulations.model.sparse_rows import begins_run
+from formulations.model.linear import Bools, Floats, begins_run
 from formulations.objectives import Objective
 from formulations.objectives.context import Context, measure_whole_jobs
 

@@ -58,8 +58,7 @@ import numpy as np
 
 from formulations.model.linear import Floats
 from formulations.objectives import Objective, completion, response, utility
-from formulations.objectives.context import Context, fastest, measure_whole_jobs
-from formulations.objectives.interval import HOUR
+from formulations.objectives.context import HOUR, Context, fastest, measure_whole_jobs
 
 # measured in docs/results.md; the first two count where sizes are learned from other jobs
 NEAR = 0.1  # two jobs whose sizes differ by a smaller share count as equally long

@@ -11,8 +11,7 @@ from __future__ import annotations
 
 from formulations.model.linear import Floats
 from formulations.objectives import Objective, fairness
-from formulations.objectives.context import Context, measure_whole_jobs
-from formulations.objectives.interval import HOUR
+from formulations.objectives.context import HOUR, Context, measure_whole_jobs
 
 
 def value(c: Context) -> Floats:

@@ -21,8 +21,7 @@ import numpy as np
 
 from formulations.model.linear import Floats
 from formulations.objectives import Objective
-from formulations.objectives.context import Context, least_by_job, measure_whole_jobs
-from formulations.objectives.interval import HOUR
+from formulations.objectives.context import HOUR, Context, least_by_job, measure_whole_jobs
 
 
 def value(c: Context) -> Floats:

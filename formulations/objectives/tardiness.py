@@ -32,13 +32,13 @@ import numpy as np
 from formulations.model.linear import Bools, Floats
 from formulations.objectives import Objective, completion, response
 from formulations.objectives.context import (
+    HOUR,
     Context,
     due_in_s,
     fastest,
     least_by_job,
     measure_whole_jobs,
 )
-from formulations.objectives.interval import HOUR
 
 MISSED = 168.0  # hours: a missed deadline counts as one more week of lateness
 # A larger risk counts as a missed deadline, and a larger share of the work as all of it.

@@ -23,8 +23,7 @@ from formulations.bounds.diagrams import Diagrams, Layer
 from formulations.bounds.kept_rows import count_priced
 from formulations.bounds.lagrangian import Dual, evaluate, group_max, project_prices
 from formulations.model.choices import Choices
-from formulations.model.linear import Floats, Ints
-from formulations.model.sparse_rows import SparseRows, starts
+from formulations.model.linear import Floats, Ints, SparseRows, starts
 from formulations.primal.closing import FIRST, Search
 from formulations.primal.rounding import fill, repair
 

@@ -36,7 +36,7 @@ from formulations.branching.branch_and_bound import is_ready, search_plans
 from formulations.model.choices import Choices
 from formulations.model.linear import Bools, Ints, LinearModel
 from formulations.primal.knapsacks import Knapsacks
-from formulations.primal.losses import Losses
+from formulations.primal.moves import Losses
 from formulations.primal.sums import find_sum
 
 GROUPS = (100, 400)  # that may change in the first steps

@@ -20,8 +20,7 @@ import numpy as np
 from formulations.branching.branch_and_bound import UNITS, kernel
 from formulations.branching.knapsack_loops import PATIENCE, Items
 from formulations.model.choices import Choices
-from formulations.model.linear import Bools, Floats, Ints
-from formulations.model.sparse_rows import starts
+from formulations.model.linear import Bools, Floats, Ints, starts
 
 HELD = 1 / 16  # share of the open groups whose columns are held at once
 STEPS = 2 * PATIENCE  # of the prices, before columns are held

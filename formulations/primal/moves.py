@@ -1,17 +1,23 @@
 """Changes of a choice, many at once: the effect of switching groups on the rows and the value.
 
 A move sends group j to column c, or to nothing (column -1, only for groups that need not run).
+
+Of a large model only few columns take part: those that the prices nearly chose. Moves of single groups and of pairs inspect every column repeatedly, but at good prices only near
+ties need to be inspected (the core of a knapsack: Kellerer, Pferschy and Pisinger 2004, section
+5.4). All other groups keep their columns, and their use is subtracted from the bounds. What
+columns lose at the prices (`Losses`) says which of them a plan above a value may use.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 
+from formulations.bounds.lagrangian import Dual, group_max, project_prices
 from formulations.model.choices import Choices
-from formulations.model.linear import Floats, Ints
-from formulations.model.sparse_rows import SparseRows
+from formulations.model.linear import Bools, Floats, Ints, SparseRows
 
 
 @dataclass(frozen=True)
@@ -155,3 +161,166 @@ class Board:
             np.append(0, end),
             (len(column), c.R),
         )
+
+
+@dataclass(frozen=True)
+class Losses:
+    """What columns lose against the best one of their group at the prices.
+
+    A plan has at most the value of the bound less the sum of what its columns lose.
+
+    Attributes
+    ----------
+    bound : float
+        L of the prices (formulations/bounds/lagrangian.py).
+    column, nothing : (n,), (J,)
+        Loss of every column, and of leaving each group without one; inf where that is impossible.
+    """
+
+    bound: float
+    column: Floats
+    nothing: Floats
+
+    @staticmethod
+    def of(c: Choices, dual: Dual) -> Losses:
+        """Return the losses at the prices of a dual."""
+        reduced = c.value - c.matrix @ project_prices(c, dual.prices)
+        loss = np.maximum(np.repeat(dual.reduced, np.diff(c.start)) - reduced, 0.0)
+        return Losses(dual.bound, loss, np.where(c.mandatory, np.inf, dual.reduced))
+
+    def leaves(self, value: float) -> tuple[Bools, Bools]:
+        """Return which columns, (n,), and nothings, (J,), a plan above a value may use."""
+        return self.column <= self.bound - value, self.nothing <= self.bound - value
+
+    def changes(self, c: Choices, plan: Ints, value: float) -> tuple[Bools, Bools]:
+        """Return the columns (n,) of a plan (J,) and of all above a value, and who can change.
+
+        These are groups, (J,).
+        """
+        near, nothing = self.leaves(value)
+        near[plan[plan >= 0]] = True
+        nothing |= plan < 0
+        return near, np.bincount(c.group[near], minlength=c.J) + nothing > 1
+
+    def least(self, count: int, plan: Ints) -> tuple[Bools, Bools]:
+        """Return a plan (J,), the best columns of all groups, and `count` others of least loss."""
+        loss = np.append(self.column, self.nothing)
+        count += len(self.nothing)
+        most = np.inf if count >= len(loss) else float(np.partition(loss, count)[count])
+        near, nothing = self.column < most, self.nothing < most
+        near[plan[plan >= 0]] = True
+        return near, nothing | (plan < 0)
+
+    def of_plan(self, plan: Ints) -> Floats:
+        """Return the loss of what a plan gives each group, a column or nothing, (J,)."""
+        return np.where(plan >= 0, np.append(self.column, 0.0)[plan], self.nothing)
+
+    def of_change(self, c: Choices, plan: Ints) -> Floats:
+        """Return by how much the cheapest change of each group adds to its loss, (J,)."""
+        held = np.zeros(c.n, dtype=bool)
+        held[plan[plan >= 0]] = True
+        other = -group_max(c, -np.where(held, np.inf, self.column), -np.inf)
+        return np.where(plan >= 0, np.minimum(other, self.nothing), other) - self.of_plan(plan)
+
+
+NEAR, NEAR_PER_ROW = 2_000, 30  # columns of a core: a constant, and for each row
+
+
+@dataclass(frozen=True)
+class Focus:
+    """A small model with the same rows as a whole model.
+
+    `groups` (G,) and `columns` (k,) are those of the whole model, and `base` (J,) is a choice of
+    the whole model.
+    """
+
+    view: Choices
+    prices: Floats
+    groups: Ints
+    columns: Ints
+    base: Ints
+
+    def narrow(self, choice: Ints) -> Ints:
+        """Translate a choice of the whole (J,) that keeps to these columns to the view (G,)."""
+        own = choice[self.groups]
+        return np.where(own >= 0, np.searchsorted(self.columns, own), -1)
+
+    def widen(self, own: Ints) -> Ints:
+        """Translate a choice of the view (G,) to the whole (J,)."""
+        choice = self.base.copy()
+        choice[self.groups] = np.append(self.columns, -1)[own]
+        return choice
+
+
+def focus_on_near_ties(
+    choices: Choices, prices: Floats, most_loss: float = math.inf
+) -> NearTies | None:
+    """Return the near ties at model prices (m,), None if they are most of the columns.
+
+    No column loses more than `most_loss`, and groups that lose at most so much may take nothing.
+    """
+    want = NEAR + NEAR_PER_ROW * choices.R + choices.n // 100
+    return None if choices.n < 2 * want else NearTies(choices, prices, want, most_loss)
+
+
+class NearTies:
+    """The columns of a model that lose least at some prices.
+
+    There are about `want` of them, and about `want` / 8 columns of the most valuable groups,
+    because these decide how well all others can be packed. No column loses more than `most_loss`,
+    and then every group that loses at most so much may take nothing.
+    """
+
+    def __init__(
+        self, choices: Choices, prices: Floats, want: int, most_loss: float = math.inf
+    ) -> None:
+        self.choices = choices
+        self.p = project_prices(choices, prices)
+        reduced = choices.value - choices.matrix @ self.p
+        best = group_max(choices, reduced, 0.0)
+        best = np.where(choices.mandatory, best, np.maximum(best, 0.0))
+        loss = np.repeat(best, np.diff(choices.start)) - reduced
+        nothing = np.where(choices.mandatory, np.inf, best)
+        other = np.concatenate([loss[loss > 0], nothing[nothing > 0]])
+        limit = np.partition(other, want - 1)[want - 1] if want <= len(other) else np.inf
+        self._near: Bools = loss <= min(limit, most_loss)
+        valuable = choices.columns_of(_valuable(choices, want // 8))
+        self._near[valuable[loss[valuable] <= most_loss]] = True
+        count = np.bincount(choices.group[self._near], minlength=choices.J)
+        limit = limit if most_loss == math.inf else most_loss
+        self._bound_to_take: Bools = nothing > limit
+        self._free: Bools = count + (nothing <= limit) > 1
+
+    def around(self, choice: Ints) -> Focus:
+        """Return the view of these columns and those of a choice (J,).
+
+        Groups with no other column keep what they have in the choice.
+        """
+        c = self.choices
+        near = self._near.copy()
+        free = self._free.copy()
+        # a group whose column is not a near tie may leave it
+        away = np.where(choice >= 0, np.append(~near, False)[choice], self._bound_to_take)
+        near[choice[away & (choice >= 0)]] = True
+        free |= away
+        own = near & free[c.group]
+        columns = np.flatnonzero(own)
+        groups = np.flatnonzero(free)
+        fixed = np.where(free, -1, choice)
+        use = c.use_of(fixed)
+        view = Choices.of_columns(
+            c.value[columns],
+            (np.cumsum(free) - 1)[c.group[columns]],
+            c.mandatory[groups],
+            c.low - use,
+            c.high - use,
+            c.matrix[columns],
+        )
+        return Focus(view, self.p, groups, columns, choice)
+
+
+def _valuable(choices: Choices, most: int) -> Ints:
+    """Return the most valuable groups, which own about `most` columns."""
+    size = np.diff(choices.start)
+    order = np.argsort(-group_max(choices, choices.value, 0.0), kind="stable")
+    return order[: int(np.searchsorted(np.cumsum(size[order]), most))]

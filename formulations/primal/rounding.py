@@ -23,10 +23,8 @@ from formulations.bounds.lagrangian import (
     spread_prices,
 )
 from formulations.model.choices import Choices
-from formulations.model.linear import Bools, Floats, Ints
-from formulations.model.sparse_rows import begins_run
-from formulations.primal.moves import Board, Moves
-from formulations.primal.restriction import NearTies, focus_on_near_ties
+from formulations.model.linear import Bools, Floats, Ints, begins_run
+from formulations.primal.moves import Board, Moves, NearTies, focus_on_near_ties
 
 PAIRS = 1500  # moves that are combined into pairs
 TRIALS = 400  # moves of one pass for which a second move is searched

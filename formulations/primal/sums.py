@@ -17,9 +17,8 @@ import numpy as np
 from formulations.bounds.lagrangian import project_prices
 from formulations.branching.branch_and_bound import kernel
 from formulations.model.choices import Choices
-from formulations.model.linear import Bools, Floats, Ints
-from formulations.model.sparse_rows import begins_run, ragged
-from formulations.primal.losses import Losses
+from formulations.model.linear import Bools, Floats, Ints, begins_run, ragged
+from formulations.primal.moves import Losses
 
 SIZE = 2_000_000  # most pairs of two lists, times the number of rows
 PAIRS = 20  # pairs that are kept for each combination of a list

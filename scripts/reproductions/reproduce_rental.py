@@ -35,7 +35,7 @@ from cases import rental as case  # noqa: E402
 
 from allocator.bench.machine import machine  # noqa: E402
 from allocator.cli.models.rent import read_classes  # noqa: E402
-from allocator.domain.phases import find_phases  # noqa: E402
+from allocator.domain.cluster import find_phases  # noqa: E402
 from allocator.domain.workload import Workload  # noqa: E402
 from allocator.market.rent import rent  # noqa: E402
 from allocator.simulator import Simulation, SimulationOptions, simulate  # noqa: E402

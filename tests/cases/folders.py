@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from allocator.domain.schema.cells import text_of
 from allocator.domain.schema.columns import TABLES
-from allocator.domain.schema.texts import text_of
 from allocator.domain.snapshot import Snapshot, Table
 from allocator.io.config_toml import format_toml
 from allocator.io.tables.csv_table import csv_text

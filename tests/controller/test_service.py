@@ -27,7 +27,7 @@ from allocator.errors import Infeasible, UsageError
 from allocator.loop.executor import Order
 from allocator.queue import round_journal
 from allocator.queue.database.schema import rounds
-from allocator.queue.jobs.states import Retries
+from allocator.queue.holdings import Retries
 from allocator.queue.queue import Queue
 
 MakeRig = Callable[..., Rig]

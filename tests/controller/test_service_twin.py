@@ -24,8 +24,7 @@ from allocator.bench.workloads.parts.draw import Asked
 from allocator.bench.workloads.sharing import sharing
 from allocator.controller.controller import Controller
 from allocator.controller.options import ControllerOptions
-from allocator.domain.problem import Problem
-from allocator.domain.schema.colocation import join_names, other_jobs
+from allocator.domain.problem import Problem, join_names, other_jobs
 from allocator.domain.snapshot import Table
 from allocator.io.problem_tables import snapshot_folder
 from allocator.loop.executor import Order

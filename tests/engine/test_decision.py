@@ -26,8 +26,7 @@ from allocator.options.instance_building import compile_round
 from allocator.policies.base import Task
 from allocator.solvers import registry
 from allocator.solvers.base import SolveLimits, SolverResult, Termination
-from formulations.bounds.lagrangian import Dual
-from formulations.colocation.prices import best_prices
+from formulations.bounds.lagrangian import Dual, minimise_dual
 from formulations.objectives import BUILT_IN as OBJECTIVES
 
 EXACT = SolveLimits(gap=0.0)
@@ -115,7 +114,7 @@ def test_a_tie_is_no_fallback() -> None:
 
 def halved(task: Task) -> Dual:
     """The dual with half of its bound, as an error in the mathematics would leave it."""
-    dual = best_prices(task.choices)
+    dual = minimise_dual(task.choices)
     return dataclasses.replace(dual, bound=dual.bound / 2)
 
 

@@ -20,7 +20,7 @@ from allocator.domain.problem import Problem
 from allocator.engine.decision import decide, decide_next_round
 from allocator.options.announced_capacity import gpus_ahead, prices_ahead
 from allocator.options.instance_building import compile_round
-from allocator.policies.memory import LookAheadPlans
+from allocator.policies.base import LookAheadPlans
 from allocator.solvers.base import SolveLimits
 from allocator.solvers.isolation.isolated import Isolated
 from formulations.model.choices import choices

@@ -14,9 +14,8 @@ from rounds import best, random_instance
 from allocator.options.instance_building import compile_round
 from formulations.model import linear
 from formulations.model.choices import choices
-from formulations.model.dominance import find_needed_options
 from formulations.model.linear import Block
-from formulations.model.single_round import build_model
+from formulations.model.single_round import build_model, find_needed_options
 
 
 @pytest.mark.parametrize("seed", seeds(14, 150))

@@ -12,12 +12,7 @@ from hypothesis import given, strategies as st
 from rounds import random_instance
 
 from formulations.bounds import lagrangian
-from formulations.bounds.lagrangian import (
-    bound_at,
-    evaluate,
-    excludes_every_plan,
-    minimise_dual,
-)
+from formulations.bounds.lagrangian import bound_at, evaluate, excludes_every_plan, minimise_dual
 from formulations.model.choices import NotChoices, choices
 from formulations.model.linear import RowFamily
 from formulations.model.single_round import build_model

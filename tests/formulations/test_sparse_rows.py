@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from examples import series
 
-from formulations.model import sparse_rows
-from formulations.model.sparse_rows import SparseRows
+from formulations.model import linear
+from formulations.model.linear import SparseRows
 
 PRODUCTS = """
 import sys
@@ -42,7 +42,7 @@ def test_both_give_the_same_bits(seed, monkeypatch):
     p, x = rng.normal(size=7), rng.normal(size=400)
     found = []
     for is_scipy in (False, True):
-        monkeypatch.setattr(sparse_rows._Products, "are_of_scipy", lambda _, own=is_scipy: own)
+        monkeypatch.setattr(linear._Products, "are_of_scipy", lambda _, own=is_scipy: own)
         found.append((a @ p, x @ a))
     for by_numpy, by_scipy in zip(*found, strict=True):
         assert by_numpy.tobytes() == by_scipy.tobytes()

@@ -10,7 +10,7 @@ from hypothesis import given, strategies as st
 
 from formulations.bounds.lagrangian import evaluate
 from formulations.model.choices import choices
-from formulations.primal.losses import Losses
+from formulations.primal.moves import Losses
 from formulations.primal.sums import find_sum, match_sums
 
 

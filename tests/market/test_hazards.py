@@ -17,7 +17,7 @@ from test_lifetimes import played
 from worlds import workload
 
 from allocator.domain.problem import Floats
-from allocator.domain.schema.texts import parse_hazard
+from allocator.domain.schema.cells import parse_hazard
 from allocator.performance.fit.transient import fit_hazard_of_places
 from allocator.performance.lost_time import useful_share
 from allocator.simulator import SimulationOptions

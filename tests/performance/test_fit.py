@@ -18,7 +18,7 @@ from commands import Output, call
 from text_tables import columns
 
 import allocator
-from allocator.domain.rules.rate_rules import curve_parameters
+from allocator.domain.rules.cluster_rules import curve_parameters
 from allocator.domain.rules.snapshot_rules import validate
 from allocator.domain.snapshot import Snapshot
 from allocator.errors import InvalidInput

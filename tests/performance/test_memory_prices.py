@@ -10,7 +10,7 @@ from builders import problem
 
 from allocator.options.configure import configure
 from allocator.options.option_table import option_table
-from allocator.valuation.prices import added_prices, gpu_prices
+from allocator.valuation.values import added_prices, gpu_prices
 
 POOL = {"pool": "p", "gpu_type": "A", "gpus": 4, "memory_gb": 40.0, "market": "on_demand"}
 

@@ -16,7 +16,7 @@ from allocator.domain.rules.snapshot_rules import validate
 from allocator.queue import cluster_tables
 from allocator.queue.database.schema import OPEN, allocations
 from allocator.queue.errors import Refused
-from allocator.queue.jobs.states import VERBS, Retries
+from allocator.queue.holdings import VERBS, Retries
 from allocator.queue.queue import Queue
 from allocator.queue.snapshot import PreviousRows, build_snapshot
 

@@ -22,7 +22,7 @@ from allocator.controller.options import ControllerOptions
 from allocator.engine.decided import Decision
 from allocator.engine.decision import decide_round
 from allocator.errors import InvalidInput, NoPlanInTime
-from allocator.queue.jobs.states import Retries
+from allocator.queue.holdings import Retries
 from allocator.queue.queue import Queue
 from allocator.server.pages.written import write_queue_report
 

@@ -12,7 +12,7 @@ from examples import seeds
 from text_tables import cells, columns
 from worlds import workload
 
-from allocator.domain.schema.colocation import secondary_of
+from allocator.domain.problem import secondary_of
 from allocator.domain.workload import Workload
 from allocator.simulator import SimulationOptions
 from allocator.simulator.world import World

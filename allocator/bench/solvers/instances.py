@@ -15,9 +15,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from formulations.model.dominance import find_needed_options
-from formulations.model.instance import Instance
 from formulations.model.linear import Bools, Floats, Ints
+from formulations.model.single_round import Instance, find_needed_options
 
 SIZES = {
     "S": (100, 64, 3),

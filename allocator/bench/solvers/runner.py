@@ -25,7 +25,7 @@ from allocator.bench.solvers.runs import POINT, TRACE, late_s, problems
 from allocator.bench.sweep.runner import write_metrics
 from allocator.bench.sweep.tasks import SweepTask
 from allocator.objects import Json
-from allocator.policies.memory import Memory
+from allocator.policies.base import Memory
 from allocator.solvers.base import SolveLimits, SolverResult, Termination, WarmStart
 from formulations.bounds.lagrangian import bound_at
 from formulations.model.choices import NotChoices, choices

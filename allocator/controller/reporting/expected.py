@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from sqlalchemy import Connection
 
-from allocator.controller.reporting.journal import read_plan
 from allocator.domain.plan import EXPECTED_FIELDS, REASON_FIELDS
+from allocator.io.plans import read_plan
 from allocator.objects import Json, Record
 from allocator.queue.database.rows import query
 from allocator.queue.round_journal import read_plans

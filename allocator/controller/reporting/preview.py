@@ -15,8 +15,8 @@ from allocator.loop.executor import Clock, Observation, Order
 from allocator.queue import allocations
 from allocator.queue.allocations import Allocation
 from allocator.queue.database.connection import QueueDatabase
+from allocator.queue.holdings import parse_parts
 from allocator.queue.jobs import periodic
-from allocator.queue.node_space import parse_parts
 from allocator.queue.round_journal import Want
 
 

@@ -11,11 +11,10 @@ import numpy as np
 
 from allocator.domain.findings import HINTED, did_you_mean, find_near_miss, quote, suggest_names
 from allocator.domain.grid import Names, ParsedTable
-from allocator.domain.problem import Bools, Ints, Market, State, Tenants
+from allocator.domain.problem import Bools, Ints, Market, State, Tenants, first_primary, split_names
 from allocator.domain.rules.rule import Check, Round, Rule, lacks, reference
-from allocator.domain.schema.colocation import first_primary, split_names
+from allocator.domain.schema.cells import parse_mode
 from allocator.domain.schema.columns import ASSUMED_RATE, MOST_INTEGER
-from allocator.domain.schema.texts import parse_mode
 from allocator.domain.size_rule import EVERY_NODES
 
 LIMITS = (*Tenants.OF_TREE, *Tenants.OF_OWN_JOBS, "average_per_hour", "amount")

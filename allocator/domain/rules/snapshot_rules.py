@@ -13,10 +13,9 @@ from typing import Any
 import numpy as np
 
 from allocator.domain import cluster
-from allocator.domain.cluster import rows
+from allocator.domain.cluster import present_models, rows
 from allocator.domain.findings import Findings
 from allocator.domain.grid import Index, Names, ParsedTable, grids, names
-from allocator.domain.phases import present_models
 from allocator.domain.problem import (
     Bools,
     Finished,
@@ -33,13 +32,12 @@ from allocator.domain.problem import (
     Sharing,
     State,
     Tenants,
+    first_primary,
 )
 from allocator.domain.rules import cluster_rules, job_rules
 from allocator.domain.rules.rule import Round
-from allocator.domain.schema.cells import ParsedColumn, default_column
-from allocator.domain.schema.colocation import first_primary
+from allocator.domain.schema.cells import ParsedColumn, default_column, parse_mode
 from allocator.domain.schema.columns import CONFIG, LONGRUN
-from allocator.domain.schema.texts import parse_mode
 from allocator.domain.settings import Settings, now, settings
 from allocator.domain.size_rule import sizes_of_pods
 from allocator.domain.snapshot import Snapshot

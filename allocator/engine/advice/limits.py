@@ -31,7 +31,7 @@ from allocator.options.option_table import (
 )
 from allocator.options.quotas import quota_table
 from allocator.performance.table import RateTable
-from formulations.objectives.interval import HOUR
+from formulations.objectives.context import HOUR
 
 KINDS = (
     "release",

@@ -17,9 +17,8 @@ import numpy as np
 
 from allocator.domain.changes import changed, text_at
 from allocator.domain.plan import Plan
-from allocator.domain.problem import Bools, Floats, Problem
+from allocator.domain.problem import Bools, Floats, Problem, join_names, other_jobs
 from allocator.domain.rules.snapshot_rules import validate
-from allocator.domain.schema.colocation import join_names, other_jobs
 from allocator.domain.schema.columns import CONFIG, RULE, TABLES
 from allocator.domain.snapshot import Snapshot
 from allocator.engine.advice.change import BUDGET_OPTION

@@ -38,15 +38,14 @@ from allocator.options.instance_building import CompiledRound, compile_round
 from allocator.options.option_table import find_blocked_jobs, option_table
 from allocator.performance.lost_time import LEAST, useful_share
 from allocator.performance.sizes import estimate_sizes
-from allocator.policies.base import Task
-from allocator.policies.memory import Memory
+from allocator.policies.base import Memory, Task
 from allocator.policies.mip import mip
 from allocator.solvers import registry
 from allocator.solvers.base import Termination
-from allocator.valuation.prices import added_prices, gpu_prices
+from allocator.valuation.values import added_prices, gpu_prices
 from formulations.bounds.hull import front, hull
-from formulations.model.instance import no_pairs
-from formulations.objectives import interval
+from formulations.model.single_round import no_pairs
+from formulations.objectives import context
 from formulations.rental.time_cost import Together, together
 
 
@@ -123,9 +122,9 @@ def job_ways(problem: Problem, names: Sequence[str], dollars: str = "listed") ->
     if none:
         raise UsageError("\n".join(none))
     work_s = jobs.remaining_work[number[job]] / (m.rate[option] * phi)
-    hours = (m.pause_s[option] + work_s / pools.availability[pool]) / interval.HOUR
+    hours = (m.pause_s[option] + work_s / pools.availability[pool]) / context.HOUR
     listed, added = (
-        interval.dollars(
+        context.dollars(
             m.keep[option],
             gpus * prices(problem, m.job[option], pool, gpus),
             m.pause_s[option] + work_s,

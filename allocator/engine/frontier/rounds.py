@@ -21,9 +21,8 @@ from allocator.engine.results import build_result
 from allocator.errors import AuditFailure, Infeasible, NoPlanInTime, Relaxation, UsageError
 from allocator.options.colocation.several_primaries import groups_of_plan
 from allocator.options.instance_building import CompiledRound, compile_round
-from allocator.policies.base import Task, relative_gap
-from allocator.policies.memory import Memory
-from allocator.valuation.prices import added_prices, gpu_prices
+from allocator.policies.base import Memory, Task, relative_gap
+from allocator.valuation.values import added_prices, gpu_prices
 
 
 @dataclass(frozen=True)

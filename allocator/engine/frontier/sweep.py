@@ -15,8 +15,7 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 import numpy as np
 
 from allocator.options.instance_building import CompiledRound
-from allocator.policies.base import Proposal, Task
-from allocator.policies.memory import Memory
+from allocator.policies.base import Memory, Proposal, Task
 from allocator.policies.mip import mip
 from allocator.policies.pairs import bound_at_prices
 from allocator.solvers.base import SolveLimits, Solver

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from allocator.domain.problem import Floats, Ints
-from formulations.model.sparse_rows import begins_run
+from formulations.model.linear import begins_run
 
 PLAIN = re.compile(r"[+-]?\d+(\.\d*)?([eE][+-]?\d+)?|[+-]?\.\d+")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from allocator.domain.findings import did_you_mean
-from allocator.domain.schema.texts import text_of
+from allocator.domain.schema.cells import text_of
 from allocator.domain.workload import Changes, Workload
 from allocator.errors import UsageError
 from allocator.io.formats import MARKETS, choose_format

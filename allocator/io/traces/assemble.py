@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from allocator.domain.problem import Floats, Ints
-from allocator.domain.schema.texts import Cells, texts_of
+from allocator.domain.schema.cells import Cells, texts_of
 from allocator.domain.schema.workload_columns import WORKLOAD_TABLES
 from allocator.domain.size_rule import sizes_by_rule
 from allocator.domain.snapshot import Snapshot, Table

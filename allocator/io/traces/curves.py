@@ -18,7 +18,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from allocator.domain.problem import Floats, Ints
-from allocator.domain.schema.texts import Cells
+from allocator.domain.schema.cells import Cells
 from allocator.errors import UsageError
 from allocator.io.traces.base import TraceOptions, TracePool, map_distinct
 

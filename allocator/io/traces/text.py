@@ -24,9 +24,8 @@ from allocator.domain.findings import (
     quote,
 )
 from allocator.domain.problem import Floats, Ints
-from allocator.domain.schema.cells import parse
+from allocator.domain.schema.cells import Cells, parse, picked
 from allocator.domain.schema.columns import Column, ColumnKind
-from allocator.domain.schema.texts import Cells, picked
 from allocator.domain.times import parse_date
 from allocator.errors import Fault, InvalidInput
 from allocator.io.shipped import describe_copy

@@ -46,8 +46,8 @@ from allocator.performance.colocated_speed import SPAN, ColocatedSpeeds, can_pai
 from allocator.performance.interference import MeasuredSlowdowns
 from allocator.performance.lost_time import number_rows, restart_s
 from allocator.valuation import build_context, option_values
-from formulations.model.sparse_rows import ragged, starts
-from formulations.objectives import interval
+from formulations.model.linear import ragged, starts
+from formulations.objectives import context
 from formulations.objectives.context import Offer
 
 HALVINGS = 40  # of a loss within which there are too many pairs
@@ -354,7 +354,7 @@ def find_colocations(problem: Problem, m: OptionTable) -> Colocations:
     u, v, speeds, either = u[use], v[use], speeds.take(use), either[use]
     running = problem.jobs.state == State.RUNNING
     still = np.zeros(len(m), bool)
-    pause = interval.pause_s(
+    pause = context.pause_s(
         still,
         running[m.job],
         restart_s(problem, m.job, m.pool, m.gpus),

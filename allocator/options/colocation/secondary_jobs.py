@@ -30,9 +30,8 @@ from allocator.options.moves import merge_options, options_of_moves
 from allocator.options.option_table import OptionTable, is_allowed_option, no_primaries
 from allocator.performance.colocated_speed import speeds_with_several
 from allocator.performance.lost_time import restart_s
-from allocator.valuation import build_context, option_values
-from allocator.valuation.prices import gpu_prices
-from formulations.objectives import interval
+from allocator.valuation.values import build_context, gpu_prices, option_values
+from formulations.objectives import context
 from formulations.objectives.context import Offer
 
 
@@ -90,7 +89,7 @@ def add_colocated_options(
 
     g, pool, gpus, rate = sets.secondary, sets.pool, sets.gpus, speeds.rate[which]
     own = gpus - sets.primary_gpus.sum(axis=1)
-    pause = interval.pause_s(
+    pause = context.pause_s(
         keep,
         jobs.state[g] == State.RUNNING,
         restart_s(problem, g, pool, gpus),

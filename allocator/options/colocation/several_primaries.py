@@ -19,14 +19,22 @@ from itertools import combinations, pairwise
 import numpy as np
 
 from allocator.domain.allocation import Allocation
-from allocator.domain.problem import Bools, Ints, Isolation, Jobs, Market, Problem, State
-from allocator.domain.schema.colocation import other_jobs
+from allocator.domain.problem import (
+    Bools,
+    Ints,
+    Isolation,
+    Jobs,
+    Market,
+    Problem,
+    State,
+    other_jobs,
+)
 from allocator.options.colocation.pairs import is_primary_interchangeable
 from allocator.options.option_table import OptionTable, find_locked_jobs, is_allowed_option
 from allocator.performance.colocated_speed import colocated_speeds
 from allocator.performance.lost_time import number_rows
 from formulations.columns import Columns
-from formulations.model.sparse_rows import begins_run
+from formulations.model.linear import begins_run
 
 # a round is small, and offers all sets of primary jobs, if it has at most so many
 SMALL_SETS = 100_000

@@ -22,7 +22,7 @@ from allocator.options.option_table import OptionTable
 from formulations.model import linear
 from formulations.model.headroom import sessions
 from formulations.model.linear import Block
-from formulations.objectives.interval import HOUR
+from formulations.objectives.context import HOUR
 
 
 def wanted_headroom(problem: Problem) -> Ints:

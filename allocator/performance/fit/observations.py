@@ -10,7 +10,7 @@ import numpy as np
 
 from allocator.domain.problem import Floats, Ints
 from formulations.columns import Columns
-from formulations.model.sparse_rows import begins_run
+from formulations.model.linear import begins_run
 
 
 @dataclass(frozen=True)

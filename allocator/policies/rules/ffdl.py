@@ -29,8 +29,7 @@ import numpy as np
 from allocator.policies.base import Proposal, Task
 from allocator.policies.free_capacity import FreeCapacity
 from allocator.policies.steps import option_rates, order_by_submission, replan, serve_pinned
-from formulations.model.linear import Floats, Ints
-from formulations.model.sparse_rows import begins_run
+from formulations.model.linear import Floats, Ints, begins_run
 
 Sizes = tuple[Ints, Floats]  # sizes of one job: GPUs (s,) ascending, and speed (s,) at each
 

@@ -61,8 +61,7 @@ from allocator.policies.steps import (
     run_steps,
     serve_first,
 )
-from formulations.model.linear import Floats, Ints
-from formulations.model.sparse_rows import begins_run
+from formulations.model.linear import Floats, Ints, begins_run
 
 LEASE_S = 360.0  # default of the original, whose rounds have the same length
 # relative: distance by which the second programme may fall below the level of the first

@@ -28,15 +28,15 @@ from hashlib import blake2b
 
 import numpy as np
 
-from allocator.domain.phases import find_phases
+from allocator.domain.cluster import find_phases
 from allocator.domain.problem import Bools, Floats, Problem
 from allocator.options.instance_building import CompiledRound
 from allocator.policies.base import Proposal, Task
 from allocator.policies.rules.static import serve_in_order
 from allocator.policies.steps import option_rates, rank_options
-from allocator.valuation.prices import added_prices
-from formulations.model.dominance import find_feasible_options
-from formulations.model.sparse_rows import begins_run
+from allocator.valuation.values import added_prices
+from formulations.model.linear import begins_run
+from formulations.model.single_round import find_feasible_options
 from formulations.objectives import response
 
 EQUAL = 1e-6  # relative: widths whose cost differs by less are equally good

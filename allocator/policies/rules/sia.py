@@ -40,8 +40,7 @@ from allocator.domain.problem import Bools, Floats, Ints, Jobs, State
 from allocator.options.instance_building import CompiledRound
 from allocator.policies.base import Proposal, Task
 from allocator.policies.mip import mip
-from formulations.model.dominance import find_needed_options
-from formulations.model.instance import Instance
+from formulations.model.single_round import Instance, find_needed_options
 
 POWER = -0.5
 LAMBDA = 1.1

@@ -20,9 +20,8 @@ import numpy as np
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from allocator.domain.schema.cells import parse
+from allocator.domain.schema.cells import Cells, parse, text_of
 from allocator.domain.schema.columns import Column, ColumnKind
-from allocator.domain.schema.texts import Cells, text_of
 from allocator.objects import Json, Record
 
 Row = TypeVar("Row", bound=tuple[Any, ...])
@@ -124,7 +123,7 @@ def to_sql(column: Column, cells: Cells) -> list[Any]:
 
 
 def value_of(column: Column, stored: Any) -> Any:
-    """Return a stored value as a cell of a table (domain/schema/texts.py); None is empty."""
+    """Return a stored value as a cell of a table (domain/schema/cells.py); None is empty."""
     return values_of(column, (stored,))[0]
 
 

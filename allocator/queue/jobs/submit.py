@@ -23,8 +23,8 @@ from sqlalchemy import Connection
 from allocator.domain.findings import did_you_mean, quote, suggest_names
 from allocator.domain.records import USER
 from allocator.domain.rules.snapshot_rules import validate
+from allocator.domain.schema.cells import text_of
 from allocator.domain.schema.columns import JOBS
-from allocator.domain.schema.texts import text_of
 from allocator.domain.schema.workload_columns import CHANGEABLE
 from allocator.domain.snapshot import Snapshot, Table, values_as_cells
 from allocator.domain.times import parse_duration, parse_time
@@ -57,7 +57,7 @@ FORMULAS = ("=", "+", "-", "@")
 class Submission:
     """One job to submit.
 
-    `cells` has text or values (domain/schema/texts.py) by column of SET. job_id may be empty if
+    `cells` has text or values (domain/schema/cells.py) by column of SET. job_id may be empty if
     there is a key; the queue then names the job. `line` is the line of the job in its file.
     """
 

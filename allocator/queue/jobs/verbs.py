@@ -13,8 +13,8 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from allocator.domain.findings import did_you_mean, quote
+from allocator.domain.schema.cells import text_of
 from allocator.domain.schema.columns import JOBS, ColumnKind
-from allocator.domain.schema.texts import text_of
 from allocator.domain.schema.workload_columns import FILTERS
 from allocator.errors import UsageError
 from allocator.objects import Json, Record
@@ -39,8 +39,8 @@ from allocator.queue.database.schema import (
     turns,
 )
 from allocator.queue.errors import QueueUnavailable
+from allocator.queue.holdings import VERBS
 from allocator.queue.jobs import purged_names
-from allocator.queue.jobs.states import VERBS
 
 MOST_NAMES = 5000  # number of job_ids that are searched for a similar name
 
@@ -50,7 +50,7 @@ class Job(NamedTuple):
 
     `values` has the columns that its owner set (OWNED); None or "" is the default. Work is in the
     model's unit, times are in seconds. `received` has the seconds that the job has held GPUs, by
-    GPU type, up to its last allocation. `want_nodes` is the text of node_space.py.
+    GPU type, up to its last allocation. `want_nodes` is the text of holdings.py.
     """
 
     job_id: str

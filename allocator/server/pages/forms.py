@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from allocator.errors import AllocatorError, UsageError
 from allocator.objects import Json, Record
 from allocator.queue.cluster_tables import read_stored_columns, read_stored_rows
-from allocator.queue.jobs.states import VERBS
+from allocator.queue.holdings import VERBS
 from allocator.queue.nodes import read_nodes
 from allocator.server.access import Form, Operator, Reader, Served, Writer
 from allocator.server.api import cluster, jobs, rounds

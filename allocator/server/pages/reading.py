@@ -13,7 +13,7 @@ from allocator.market.books import RENTED
 from allocator.queue.cluster_tables import read_stored_columns
 from allocator.queue.database.schema import DEFAULT_TENANT, STATES
 from allocator.queue.errors import Refused
-from allocator.queue.jobs.states import VERBS
+from allocator.queue.holdings import VERBS
 from allocator.queue.jobs.verbs import Job
 from allocator.queue.round_journal import count_rounds
 from allocator.server.access import Reader, Served

@@ -25,6 +25,7 @@ from sqlalchemy import Connection
 from allocator.controller import profiling, spending
 from allocator.domain.problem import Floats
 from allocator.domain.rules.snapshot_rules import validate
+from allocator.domain.settings import has_trials
 from allocator.domain.snapshot import Snapshot
 from allocator.engine.advice.trials import SolveCommand
 from allocator.engine.decided import Decision
@@ -299,7 +300,7 @@ def read_question(
     the controller would take now.
     """
     snapshot = build_snapshot(connection, now_s)
-    if profiling.is_enabled(snapshot.config):
+    if has_trials(snapshot.config):
         snapshot = profiling.use_fits(snapshot, profiling.read(connection))
     has_books = spending.report(connection) or spending.report_months(connection)
     if has_books or "average_per_hour" in snapshot.config.get(RENTAL, {}):

@@ -7,14 +7,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from allocator.domain.schema.colocation import join_names, split_names
+from allocator.domain.problem import join_names, split_names
 from allocator.loop.executor import NodePart
 from allocator.objects import Json, Record
 from allocator.queue import cluster_tables
 from allocator.queue.database.rows import as_columns, query
 from allocator.queue.database.schema import DEFAULT_TENANT, OPEN
+from allocator.queue.holdings import parse_parts
 from allocator.queue.jobs.verbs import find_tenants
-from allocator.queue.node_space import parse_parts
 from allocator.queue.nodes import read_nodes
 from allocator.server.views.sight import Sight
 

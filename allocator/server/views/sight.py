@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from allocator.controller.reporting.journal import read_plan as read_document
+from allocator.io.plans import read_plan as read_document
 from allocator.objects import Json, Record
 from allocator.queue import cluster_tables
 from allocator.queue.database.rows import query

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from allocator.domain.schema.colocation import join_names
+from allocator.domain.problem import join_names
 from allocator.loop.rounds import RoundOutcome
 from allocator.simulator.nodes import STATES
 from allocator.simulator.results.fragmentation import FRAGMENTATION, fragmentation_rows

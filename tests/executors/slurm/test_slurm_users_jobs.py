@@ -27,7 +27,7 @@ from allocator.controller.controller import Controller
 from allocator.controller.options import ControllerOptions
 from allocator.executors.slurm import commands
 from allocator.executors.slurm.executor import SlurmExecutor
-from allocator.queue.jobs.states import Retries
+from allocator.queue.holdings import Retries
 from allocator.queue.jobs.verbs import history
 from allocator.queue.queue import Queue
 

@@ -7,10 +7,9 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from formulations.bounds import curvature
-from formulations.bounds.curvature import Curvature, plus_diagonal, solve
-from formulations.bounds.smoothing import box_step
-from formulations.model.sparse_rows import SparseRows
+from formulations.bounds import smoothing
+from formulations.bounds.smoothing import Curvature, box_step, plus_diagonal, solve_newton_equations
+from formulations.model.linear import SparseRows
 
 
 def columns_of_tenants(
@@ -43,7 +42,7 @@ def test_sums_and_steps_are_dense_ones(tenants: int, each: int, shared: int, den
     A, group = columns_of_tenants(random, tenants, each, shared)
     J, R = 5 * tenants, A.shape[1]
     x = random.random(len(group))
-    with mock.patch.object(curvature, "DENSE", dense):
+    with mock.patch.object(smoothing, "DENSE", dense):
         matrix = Curvature(A, group, J).spread(x)
     assert isinstance(matrix, np.ndarray) == (dense > 0)
     a = A.toarray()
@@ -60,7 +59,7 @@ def test_sums_and_steps_are_dense_ones(tenants: int, each: int, shared: int, den
     rhs = random.normal(size=R)
     expected = np.zeros(R)
     expected[free] = np.linalg.solve(H[np.ix_(free, free)], rhs[free])
-    assert solve(matrix, rhs, free) == pytest.approx(expected)
+    assert solve_newton_equations(matrix, rhs, free) == pytest.approx(expected)
 
     low, high = np.full(R, -0.02), np.full(R, 0.5)
     step = box_step(100 * rhs, matrix, low, high)
@@ -72,4 +71,6 @@ def test_sums_and_steps_are_dense_ones(tenants: int, each: int, shared: int, den
 def test_of_many_solutions_the_smallest() -> None:
     """Two equal equations of two unknowns."""
     H = np.ones((2, 2))
-    assert solve(H, np.array([2.0, 2.0]), np.ones(2, bool)) == pytest.approx([1.0, 1.0])
+    assert solve_newton_equations(H, np.array([2.0, 2.0]), np.ones(2, bool)) == pytest.approx(
+        [1.0, 1.0]
+    )

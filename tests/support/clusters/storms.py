@@ -30,8 +30,7 @@ from allocator.executors.ray.executor import RayExecutor
 from allocator.executors.slurm.executor import SlurmExecutor
 from allocator.queue.database.connection import open_queue
 from allocator.queue.database.schema import allocations
-from allocator.queue.jobs.states import Retries
-from allocator.queue.node_space import parse_parts
+from allocator.queue.holdings import Retries, parse_parts
 from allocator.queue.queue import Queue
 
 RATES = "model,gpu_type,gpus,work_per_s\nm,A,1,3\nm,A,2,5\nm,A,4,8\nm,B,1,2\nm,B,2,4\nm,B,4,7\n"

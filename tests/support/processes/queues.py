@@ -26,8 +26,7 @@ from allocator.queue import allocations, cluster_tables, lease, observations, ro
 from allocator.queue.database import identity
 from allocator.queue.database.connection import create_queue, open_queue
 from allocator.queue.database.schema import SCHEMA, SCHEMA_KEY, metadata
-from allocator.queue.jobs.states import Retries
-from allocator.queue.node_space import format_parts
+from allocator.queue.holdings import Retries, format_parts
 from allocator.queue.queue import Queue
 
 BACKENDS = ("sqlite", "postgresql")

@@ -40,9 +40,8 @@ from allocator.queue.cluster_tables import get_meta
 from allocator.queue.database.connection import QueueDatabase
 from allocator.queue.database.schema import OPEN, allocations, jobs, pools, rounds, turns
 from allocator.queue.errors import LeaseLost, QueueUnavailable, Refused
-from allocator.queue.jobs.states import Retries
+from allocator.queue.holdings import Retries, parse_parts
 from allocator.queue.lease import Standby
-from allocator.queue.node_space import parse_parts
 from allocator.queue.nodes import read_nodes
 from allocator.queue.queue import Queue
 

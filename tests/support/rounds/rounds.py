@@ -10,8 +10,8 @@ from dataclasses import replace
 import numpy as np
 
 from formulations.model import linear
-from formulations.model.instance import Instance
 from formulations.model.linear import Block, LinearModel
+from formulations.model.single_round import Instance
 
 
 def random_instance(

@@ -28,7 +28,7 @@ import numpy as np
 
 from allocator.domain.problem import Floats
 from allocator.io.markets.base import Steps
-from formulations.model.sparse_rows import begins_run
+from formulations.model.linear import begins_run
 
 HOUR = 3_600.0
 Mixture = tuple[tuple[float, float], ...]  # (share, mean hours) of each kind of stretch

@@ -12,7 +12,7 @@ from scipy.special import ndtri
 
 from allocator.bench.workloads.parts.figures import FIGURES, by_size
 from allocator.domain.problem import Floats, Ints
-from allocator.domain.schema.texts import Cells
+from allocator.domain.schema.cells import Cells
 from allocator.objects import Json, Record
 
 Rng = np.random.Generator

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from allocator.bench.workloads.parts.draw import Asked
-from allocator.domain.schema.texts import texts_of
+from allocator.domain.schema.cells import texts_of
 from allocator.errors import UsageError
 from allocator.io.config_toml import format_toml
 from allocator.io.plans import write_files
