@@ -6,10 +6,11 @@ Speeds, pauses, prices and values come from their one definition. The tests hold
 all of them (tests/support/values).
 
 Rules of all jobs are capacity, money, quotas, guarantees, changes, and justified repairs. The rules
-of each job, and of each pair, ask whether what the plan gives it is one of its options. A way to run a job at a model, GPU type and size is a row of rates.csv with memory_gb; where no row
-exists, the usual speed with memory_gb of the job. A pair may use any two ways that fit the GPU
-together. Its speeds are those of the ways divided by the slowdowns of sharing.csv. The plan names
-the rows that say which ways it uses.
+of each job, and of each pair, ask whether what the plan gives it is one of its options. A way to
+run a job at a model, GPU type and size is a row of rates.csv with memory_gb; where no row exists,
+the usual speed with memory_gb of the job. A pair may use any two ways that fit the GPU together.
+Its speeds are those of the ways divided by the slowdowns of sharing.csv. The plan names the rows
+that say which ways it uses.
 """
 
 from __future__ import annotations

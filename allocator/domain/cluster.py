@@ -1,8 +1,9 @@
 """Checked tables as arrays: names become numbers, and pools get the present prices and GPUs.
 
-Models whose speeds change as their jobs go on have phases. A model MODEL@SHARE of rates.csv or models.csv says how MODEL runs from this share of its total_work
-on, up to the next such share. Speeds of a phase are looked up as those of any other model. A job of
-MODEL enters the phase by itself, once it has done that share of its work.
+Models whose speeds change as their jobs go on have phases. A model MODEL@SHARE of rates.csv or
+models.csv says how MODEL runs from this share of its total_work on, up to the next such share.
+Speeds of a phase are looked up as those of any other model. A job of MODEL enters the phase by
+itself, once it has done that share of its work.
 """
 
 from collections.abc import Mapping, Sequence

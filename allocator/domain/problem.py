@@ -4,8 +4,9 @@ J jobs, P pools, T GPU types, Q tenants, M models. Where the CSV has a name, the
 into the names of that thing (-1 = none). "No limit" is inf (-1 for `resizes_left`), and "no value"
 of a float column is nan. Field names equal column names; a test compares the two.
 
-Every primary job has one secondary job, which may have several primary jobs. A GPU has two jobs at most, so `secondary` (J,) says it all: of a primary job, the job that runs on
-its GPUs too. `primary` (J,) is of a secondary job the first of its primary jobs.
+Every primary job has one secondary job, which may have several primary jobs. A GPU has two jobs at
+most, so `secondary` (J,) says it all: of a primary job, the job that runs on its GPUs too.
+`primary` (J,) is of a secondary job the first of its primary jobs.
 """
 
 from __future__ import annotations

@@ -19,9 +19,10 @@ Nothing else is assumed: running jobs keep what the plan gives them, nobody is s
 come when they are announced, or when a reservation of others ends, but none go. How far that is
 from what happens is measured (expected_factors.csv), and every number comes with a range of 90 %.
 
-The ranges come from factors. What happened, divided by what this model says, was collected over simulations of the
-default under several families and loads (expected_factors.csv). Each row has the 5 %, 50 % and 95 %
-quantiles for what lies so many rounds ahead; between rows the logarithms are interpolated.
+The ranges come from factors. What happened, divided by what this model says, was collected over
+simulations of the default under several families and loads (expected_factors.csv). Each row has the
+5 %, 50 % and 95 % quantiles for what lies so many rounds ahead; between rows the logarithms are
+interpolated.
 
 The middle corrects what the model cannot know: among many jobs it sees no GPUs that later ends
 leave to others, and it takes the mean of unknown sizes. Predicted sizes, and those that losses say,

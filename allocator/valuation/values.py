@@ -10,7 +10,8 @@ at once; else memory_gb of the job, and 0 where that is not given. On more nodes
 it is the same. GPUs that two jobs share have the price that the job which holds them would pay
 alone.
 
-Options that teach most about speeds have a reward: [profiling] of config.toml with `share`. Consider the sizes k of one (model, GPU type) for which models.csv has a curve with an `error`. Let
+Options that teach most about speeds have a reward: [profiling] of config.toml with `share`.
+Consider the sizes k of one (model, GPU type) for which models.csv has a curve with an `error`. Let
 y_k = -log rate_k + log k / 2, the logarithm of the square root of time x cost. If rates differ with
 the memory of pools, the fastest counts. A size that is not measured has the deviation of a Gaussian
 process around the curve (performance/profiling.py). gain_k is the expected decrease of the least y

@@ -10,12 +10,13 @@ is at least the value of every plan (weak duality: Geoffrion 1974, "Lagrangean r
 integer programming"). The best such bound is that of the LP relaxation; the prices are its dual
 values.
 
-Near the prices of a similar round only few columns may be best. Prices p that differ by at most w from known prices q change what a column c costs by at most
-|a_c|'w. So a column whose reduced value at q is below another one's of its group by more than what
-both may change is never the best of its group at such prices. Most groups have one column left,
-which counts as taken. The dual of the others is the whole dual for all these prices, but for a
-constant, and takes a tenth of the time. Where the lowest point lies at an end of this box of
-prices, the next box begins there and is larger in that direction.
+Near the prices of a similar round only few columns may be best. Prices p that differ by at most w
+from known prices q change what a column c costs by at most |a_c|'w. So a column whose reduced value
+at q is below another one's of its group by more than what both may change is never the best of its
+group at such prices. Most groups have one column left, which counts as taken. The dual of the
+others is the whole dual for all these prices, but for a constant, and takes a tenth of the time.
+Where the lowest point lies at an end of this box of prices, the next box begins there and is larger
+in that direction.
 """
 
 from __future__ import annotations

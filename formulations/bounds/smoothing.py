@@ -7,9 +7,10 @@ few Newton steps in the prices replace thousands of subgradient steps. The smoot
 Nesterov 2005, "Smooth minimization of non-smooth functions". All rows here are `<=` rows in scaled
 units (`ScaledRows`).
 
-In its second derivative few numbers are not 0. A group touches the rows of one tenant and rows that many groups touch (pools, a budget, a limit on
-changes), so two rows of different tenants have nothing to do with each other. Where there are many
-rows, the equations are solved by a sparse factorisation.
+In its second derivative few numbers are not 0. A group touches the rows of one tenant and rows that
+many groups touch (pools, a budget, a limit on changes), so two rows of different tenants have
+nothing to do with each other. Where there are many rows, the equations are solved by a sparse
+factorisation.
 """
 
 from __future__ import annotations

@@ -8,10 +8,11 @@ The matrix is stored by column, so that an option and everything it uses lie sid
 in named families, so that bounds, prices and explanations can name "budget" and "quota" instead of
 row 17.
 
-SparseRows is a sparse matrix by row, with the few operations that choices need. Products are numpy sums at first, because scipy takes longer to load than a small decision takes.
-They are scipy's, which is three times as fast, once it is loaded; it is loaded when the products so
-far have lost the time that this takes, or when those of a large matrix will. Both add in the order
-of the entries, so the results are equal to the last bit.
+SparseRows is a sparse matrix by row, with the few operations that choices need. Products are numpy
+sums at first, because scipy takes longer to load than a small decision takes. They are scipy's,
+which is three times as fast, once it is loaded; it is loaded when the products so far have lost the
+time that this takes, or when those of a large matrix will. Both add in the order of the entries, so
+the results are equal to the last bit.
 """
 
 from __future__ import annotations

@@ -2,10 +2,11 @@
 
 A move sends group j to column c, or to nothing (column -1, only for groups that need not run).
 
-Of a large model only few columns take part: those that the prices nearly chose. Moves of single groups and of pairs inspect every column repeatedly, but at good prices only near
-ties need to be inspected (the core of a knapsack: Kellerer, Pferschy and Pisinger 2004, section
-5.4). All other groups keep their columns, and their use is subtracted from the bounds. What
-columns lose at the prices (`Losses`) says which of them a plan above a value may use.
+Of a large model only few columns take part: those that the prices nearly chose. Moves of single
+groups and of pairs inspect every column repeatedly, but at good prices only near ties need to be
+inspected (the core of a knapsack: Kellerer, Pferschy and Pisinger 2004, section 5.4). All other
+groups keep their columns, and their use is subtracted from the bounds. What columns lose at the
+prices (`Losses`) says which of them a plan above a value may use.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from allocator.domain.objectives import REGISTRY
 from formulations.objectives import BUILT_IN, Objective, get_objective
 from formulations.objectives.context import Context
 
-HELPERS = {"__init__", "combination", "context", "interval"}
+HELPERS = {"__init__", "combination", "context"}
 
 
 def test_every_objective_has_a_file_that_states_its_formula() -> None:

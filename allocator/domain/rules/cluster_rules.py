@@ -1,9 +1,9 @@
 """Rules between pools, speeds, prices, nodes, placements, reservations, tenants and quotas.
 
-Some rows of rates.csv are shapes. A row with `spread` = k is the speed on k nodes. Where a pool of its GPU type has nodes, the fewest
-nodes that hold so many GPUs are the packed shape, and every larger k is a shape of its own. Where
-no such pool has nodes, nobody knows on how many nodes a job is: there the row is an alternative to
-the other rows of its size.
+Some rows of rates.csv are shapes. A row with `spread` = k is the speed on k nodes. Where a pool of
+its GPU type has nodes, the fewest nodes that hold so many GPUs are the packed shape, and every
+larger k is a shape of its own. Where no such pool has nodes, nobody knows on how many nodes a job
+is: there the row is an alternative to the other rows of its size.
 """
 
 import math

@@ -1,13 +1,14 @@
 """From cells to checked values, and values as the text of cells.
 
 Whole columns are parsed at once. Single cells are read only if there is a fault. Cells are text, as
-in CSV files, or values, as in data frames and databases. The same rules hold for both. Everything follows the Column (domain/schema/columns.py): kind, range, default,
-choices. A number is plain decimal text, "8", "8.0" or "1e3": no nan, no infinity, no "1_000", no
-digits of other scripts.
+in CSV files, or values, as in data frames and databases. The same rules hold for both. Everything
+follows the Column (domain/schema/columns.py): kind, range, default, choices. A number is plain
+decimal text, "8", "8.0" or "1e3": no nan, no infinity, no "1_000", no digits of other scripts.
 
-No other module writes cells. Two kinds of values have a notation of their own: ways to keep the workers of a job in step, as
-jobs.csv names them (bulk, backup:2, replicated:3; formulations/transient/synchronisation.py), and
-revocations by age of a server, as pools.csv and clusters.csv write them ("0:0.08|1:0.02").
+No other module writes cells. Two kinds of values have a notation of their own: ways to keep the
+workers of a job in step, as jobs.csv names them (bulk, backup:2, replicated:3;
+formulations/transient/synchronisation.py), and revocations by age of a server, as pools.csv and
+clusters.csv write them ("0:0.08|1:0.02").
 """
 
 from __future__ import annotations

@@ -15,9 +15,9 @@ job that ends before T, or that can be stopped at T, delays nobody. Where sizes 
 are expected at twice the time: else short jobs, each with some chance to take longer, would fill
 the gap for ever.
 
-Nodes leave at announced times (R70). An option needs its nodes until its job is done, or may have been moved after a full interval if it
-can be stopped. It may not be on nodes that leave before. Of the nodes of pool p that leave after T
-seconds or earlier,
+Nodes leave at announced times (R70). An option needs its nodes until its job is done, or may have
+been moved after a full interval if it can be stopped. It may not be on nodes that leave before. Of
+the nodes of pool p that leave after T seconds or earlier,
 
     sum_{o in p} there_o x_o <= GPUs_p - GPUs of these nodes
 
