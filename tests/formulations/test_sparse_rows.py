@@ -15,10 +15,10 @@ from formulations.model.linear import SparseRows
 PRODUCTS = """
 import sys
 import numpy as np
-from formulations.model import sparse_rows
-sparse_rows.LOADING = 2 * 3  # a matrix of three entries: the third product is scipy's
-sparse_rows.PRODUCTS = int(sys.argv[1])  # foreseen of a matrix
-a = sparse_rows.SparseRows(
+from formulations.model import linear
+linear.LOADING = 2 * 3  # a matrix of three entries: the third product is scipy's
+linear.PRODUCTS = int(sys.argv[1])  # foreseen of a matrix
+a = linear.SparseRows(
     np.array([1.0, 2.0, 3.0]), np.array([0, 1, 0]), np.array([0, 2, 3]), (2, 2)
 )
 for _ in range(3):
