@@ -36,8 +36,9 @@ from allocator.performance.lost_time import choose_modes
 from allocator.performance.pipelines import due
 from allocator.performance.sizes import describe_expected_work
 from allocator.policies.base import name_of
+from allocator.policies.fallback import marginal
 from allocator.policies.hard_rules import usage_cost
-from allocator.policies.mip import marginal, mip
+from allocator.policies.mip import mip
 from allocator.solvers import registry as solvers
 
 SHOWN = 8  # options and losers listed at most

@@ -373,7 +373,7 @@ class _BuiltIn(Mapping[str, PolicyEntry]):
     modules = {  # noqa: RUF012
         "mip": "mip",
         "horizon": "horizon",
-        "marginal": "mip",
+        "marginal": "fallback",
         "greedy": "rules.greedy",
         "greedy-naive": "rules.greedy",
         "static": "rules.static",

@@ -1,7 +1,7 @@
 """The interface between formulations and solvers: model, limits and result.
 
 Everything in a SolverResult is *as claimed by the solver*. The receiver checks it
-(policies/mip.py).
+(policies/fallback.py).
 """
 
 from __future__ import annotations

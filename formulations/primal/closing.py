@@ -26,7 +26,6 @@ import math
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -34,7 +33,7 @@ import numpy as np
 from formulations.bounds.lagrangian import Dual
 from formulations.branching.branch_and_bound import is_ready, search_plans
 from formulations.model.choices import Choices
-from formulations.model.linear import Bools, Ints, LinearModel
+from formulations.model.linear import Bools, Ints
 from formulations.primal.knapsacks import Knapsacks
 from formulations.primal.moves import Losses
 from formulations.primal.sums import find_sum
@@ -247,44 +246,3 @@ class Search:
         """Take a plan if it is not worse."""
         if plan is not None and self.c.value_of(plan) >= self.value and self.c.feasible(plan):
             self.plan, self.value = plan, self.c.value_of(plan)
-
-
-def restrict(
-    c: Choices, dual: Dual, plan: Ints, most: float = math.inf
-) -> tuple[LinearModel, Ints, bool]:
-    """Return the model of the groups that can change in better plans.
-
-    All other groups keep what they have in the plan (J,): one more column, the last, which is 1.
-
-    Parameters
-    ----------
-    most : float
-        Of more columns, the groups nearest to a change have theirs.
-
-    Returns
-    -------
-    LinearModel, ndarray of int and bool
-        The model, its columns but the last among those of `c`, (k,), and whether it has all better
-        plans.
-    """
-    losses, value = Losses.of(c, dual), c.value_of(plan)
-    near, changes = losses.changes(c, plan, value - EXACT * abs(value))
-    own = np.bincount(c.group[near], minlength=c.J) * changes
-    order = np.argsort(losses.of_change(c, plan), kind="stable")
-    is_few = own[order].cumsum() <= most
-    changes[order[~is_few]] = False
-    columns = np.flatnonzero(near & changes[c.group])
-    kept = c.to_x(np.where(changes, -1, plan))
-    use, few = c.model.activity(kept), c.model.take(columns)
-    rows = np.flatnonzero(use)
-    model = replace(
-        few,
-        value=np.append(few.value, c.value @ kept),
-        col_lower=np.append(few.col_lower, 1.0),
-        col_upper=np.append(few.col_upper, 1.0),
-        integer=np.append(few.integer, True),
-        start=np.append(few.start, few.start[-1] + len(rows)),
-        index=np.append(few.index, rows),
-        coef=np.append(few.coef, use[rows]),
-    )
-    return model, columns, bool(is_few.all())

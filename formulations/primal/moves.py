@@ -11,6 +11,7 @@ prices (`Losses`) says which of them a plan above a value may use.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from dataclasses import dataclass
 
@@ -18,7 +19,7 @@ import numpy as np
 
 from formulations.bounds.lagrangian import Dual, group_max, project_prices
 from formulations.model.choices import Choices
-from formulations.model.linear import Bools, Floats, Ints, SparseRows
+from formulations.model.linear import Bools, Floats, Ints, LinearModel, SparseRows
 
 
 @dataclass(frozen=True)
@@ -164,6 +165,9 @@ class Board:
         )
 
 
+ROUNDING = 1e-9  # relative, of the value of a plan
+
+
 @dataclass(frozen=True)
 class Losses:
     """What columns lose against the best one of their group at the prices.
@@ -222,6 +226,46 @@ class Losses:
         held[plan[plan >= 0]] = True
         other = -group_max(c, -np.where(held, np.inf, self.column), -np.inf)
         return np.where(plan >= 0, np.minimum(other, self.nothing), other) - self.of_plan(plan)
+
+    def restrict(
+        self, c: Choices, plan: Ints, most: float = math.inf
+    ) -> tuple[LinearModel, Ints, bool]:
+        """Return the model of the groups that can change in better plans.
+
+        All other groups keep what they have in the plan (J,): one more column, the last, is 1.
+
+        Parameters
+        ----------
+        most : float
+            Of more columns, the groups nearest to a change have theirs.
+
+        Returns
+        -------
+        LinearModel, ndarray of int and bool
+            The model, its columns but the last among those of `c`, (k,), and whether it has all
+            better plans.
+        """
+        value = c.value_of(plan)
+        near, changes = self.changes(c, plan, value - ROUNDING * abs(value))
+        own = np.bincount(c.group[near], minlength=c.J) * changes
+        order = np.argsort(self.of_change(c, plan), kind="stable")
+        is_few = own[order].cumsum() <= most
+        changes[order[~is_few]] = False
+        columns = np.flatnonzero(near & changes[c.group])
+        kept = c.to_x(np.where(changes, -1, plan))
+        use, few = c.model.activity(kept), c.model.take(columns)
+        rows = np.flatnonzero(use)
+        model = dataclasses.replace(
+            few,
+            value=np.append(few.value, c.value @ kept),
+            col_lower=np.append(few.col_lower, 1.0),
+            col_upper=np.append(few.col_upper, 1.0),
+            integer=np.append(few.integer, True),
+            start=np.append(few.start, few.start[-1] + len(rows)),
+            index=np.append(few.index, rows),
+            coef=np.append(few.coef, use[rows]),
+        )
+        return model, columns, bool(is_few.all())
 
 
 NEAR, NEAR_PER_ROW = 2_000, 30  # columns of a core: a constant, and for each row

@@ -99,8 +99,8 @@ def test_a_live_line_or_sparse_lines(is_terminal: bool, monkeypatch: pytest.Monk
 LOGGED = {
     "demo --policy greedy": ["no solver", "none was asked", "proven by lagrangian"],
     "demo --solver cpsat --gap 0": ["cpsat 9", "CpSolverResponse"],
-    "medium --gap 1e-4": ["prices: no plan", "all better plans: value", "proven from prices"],
-    "medium --objective flow": ["prices: no plan has a value above", "proven from prices"],
+    "medium --gap 1e-4": ["rounding of 500 jobs", "all better plans: value", "proven from prices"],
+    "medium --objective flow": ["prices and rounding of", "proven from prices"],
 }
 
 

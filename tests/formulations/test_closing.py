@@ -17,7 +17,8 @@ from formulations.bounds.lagrangian import Dual, evaluate, minimise_dual
 from formulations.model.choices import Choices, choices
 from formulations.model.single_round import build_model
 from formulations.primal import closing
-from formulations.primal.closing import Search, close_gap, restrict
+from formulations.primal.closing import Search, close_gap
+from formulations.primal.moves import Losses
 from formulations.primal.rounding import round_dual
 
 ALONE = np.array([0, -1, -1])
@@ -122,7 +123,7 @@ def test_the_best_plan_is_never_excluded(
     assert c.value_of(plan) <= value <= best + slack
     assert best - slack <= bound <= value + gap * abs(value) + slack
     for most, kept in ((np.inf, closed), (2, plan)):
-        part, columns, is_whole = restrict(c, dual, plan, most)
+        part, columns, is_whole = Losses.of(c, dual).restrict(c, plan, most)
         x = np.append(c.to_x(kept)[columns], 1.0)
         assert part.feasible(x)
         assert part.value @ x == pytest.approx(c.value_of(kept))

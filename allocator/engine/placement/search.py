@@ -24,7 +24,7 @@ SEARCH_S = 2.0  # most seconds of a search
 # both where the gap is to be 0
 SMALL_AT_0 = 4000
 SEARCH_AT_0_S = 30.0
-SHARE = 0.45  # share of the gap that the search has to prove, as in policies/mip.py
+SHARE = 0.45  # share of the gap that the search has to prove, as in policies/fallback.py
 
 
 @dataclass(frozen=True)
