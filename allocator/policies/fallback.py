@@ -22,7 +22,7 @@ from formulations.colocation.rounding import fill_plan, round_pairs
 from formulations.model.linear import Ints
 from formulations.primal.moves import Losses
 
-SHARE = 0.45  # share of the gap that the solver has to prove, see "Stability"
+SHARE = 0.45  # share of the gap that the solver has to prove, see "Stability" in mip.py
 EXACT = 1e-9  # relative gap that counts as none
 TRUST = 1e-7  # relative: a claimed bound is wrong if it is below a known value by more
 
@@ -32,21 +32,20 @@ def ask_solver(task: Task, start: Ints | None, most: float = math.inf) -> Propos
 
     At most `most` columns can change. Raises Infeasible or NoPlanInTime as `mip` does.
     """
-    value = task.choices.value_of
     engine, why = task.engine()
     answer = _call_solver(task, engine, start, most)
     best, fallback, detail = _verify_answer(task, answer, start, engine.name)
     if best is None:
         proposal = find_plan_by_solver(task)
         best, fallback = proposal.choice, proposal.fallback
-    bound, by = _tighter_bound(task, answer, value(best))
-    least = value(best) - _rounding(value(best))
-    if fallback is None and math.isfinite(answer.bound) and answer.bound < least:
+    value = task.choices.value_of(best)
+    bound, by = _tighter_bound(task, answer, value)
+    if fallback is None and math.isfinite(answer.bound) and answer.bound < value - _rounding(value):
         fallback = "marginal"
         detail = f"{engine.name} claimed a bound below a plan that exists"
     if not (fallback or detail):  # the solver's account of a proven plan is no warning
         why = "; ".join(filter(None, (why, answer.detail)))
-    is_proven = relative_gap(bound, value(best)) <= max(task.limits.gap, EXACT)
+    is_proven = relative_gap(bound, value) <= max(task.limits.gap, EXACT)
     return Proposal(
         best,
         bound,
@@ -58,7 +57,6 @@ def ask_solver(task: Task, start: Ints | None, most: float = math.inf) -> Propos
         fallback,
         detail or (answer.detail if fallback else ""),
         answer.log,
-        task=task,
     )
 
 

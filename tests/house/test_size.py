@@ -24,7 +24,7 @@ BUDGETS = {
     "allocator/market, tokens": 10_339,
     "allocator/options, tokens": 31_607,
     "allocator/performance, tokens": 28_661,
-    "allocator/policies, tokens": 28_164,
+    "allocator/policies, tokens": 28_148,
     "allocator/queue, tokens": 34_599,
     "allocator/report, tokens": 22_624,
     "allocator/server, tokens": 29_166,
