@@ -73,7 +73,7 @@ GAP = 1e-3  # of other sizes, of `rules` and of features
 SEEDS = {20: 200, 100: 200, 500: 200, 2_000: 50, 10_000: 20}
 # constant, and the value that switches the mechanism off
 MECHANISMS: dict[str, tuple[str, str, Any]] = {
-    "nearby-prices": ("formulations.bounds.lagrangian", "MOST", -1.0),
+    "nearby-prices": ("formulations.bounds.lagrangian", "BOX_SHARE", -1.0),
     "sample": ("formulations.bounds.lagrangian", "SAMPLE", 10**9),
     "kept-rows": ("formulations.bounds.kept_rows", "NARROW", 0.0),
     "near-ties": ("formulations.primal.moves", "NEAR", 10**9),
