@@ -27,7 +27,6 @@ import numpy as np
 from allocator.controller import queue_cluster, steadiness
 from allocator.controller.controller import Controller
 from allocator.controller.options import ControllerOptions
-from allocator.controller.reporting import journal
 from allocator.engine import decision
 from allocator.io.snapshots import parse_snapshot
 from allocator.queue import observations, round_journal, snapshot as snapshots
@@ -63,7 +62,7 @@ PARTS: tuple[tuple[Any, str, str], ...] = (
     (decision, "compile_round", "build"),
     (decision, "audit", "audit"),
     (queue_cluster, "build_result", "plan with its reasons"),
-    (journal, "pack_plan", "plan with its reasons"),
+    (queue_cluster, "pack_plan", "plan with its reasons"),
     (queue_cluster.QueueCluster, "apply", "journal: write round, wants, prices"),
     (queue_cluster.QueueCluster, "carry_out", "apply: stops and starts"),
     (Controller, "_learn", "learning"),
