@@ -5,12 +5,13 @@ here. What jobs could hold instead, on which guarantees and some objectives depe
 Speeds, pauses, prices and values come from their one definition. The tests hold a second account of
 all of them (tests/support/values).
 
-Rules of all jobs are capacity, money, quotas, guarantees, changes, and justified repairs. The rules
-of each job, and of each pair, ask whether what the plan gives it is one of its options. A way to
-run a job at a model, GPU type and size is a row of rates.csv with memory_gb; where no row exists,
-the usual speed with memory_gb of the job. A pair may use any two ways that fit the GPU together.
-Its speeds are those of the ways divided by the slowdowns of sharing.csv. The plan names the rows
-that say which ways it uses.
+Rules over all jobs are capacity, money, quotas, guarantees, changes, and justified repairs. The
+rules of each job, and of each pair of jobs that share GPUs, ask whether what the plan gives it is
+one of its options. A job can run on a GPU type at a size in one or several ways, each with a speed
+and a memory: these are the rows of rates.csv, or the usual speed with the job's memory_gb where no
+row exists. Two jobs that share GPUs may use any two ways that fit into the memory together. Each
+then has the speed of its way divided by its slowdown of sharing.csv. The plan names the rows of the
+ways that it uses.
 """
 
 from __future__ import annotations

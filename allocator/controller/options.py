@@ -22,9 +22,10 @@ GRACE_S = 2.0  # seconds beyond its time limit after which a decision counts as 
 
 @dataclass(frozen=True)
 class Stability:
-    """The rules of stability, in seconds; 0: the rule is off.
+    """Rules that keep running jobs from being changed too often.
 
-    `payback`: changes have to pay for their pause.
+    A job is left alone for `cooldown_s` seconds after a change, and for `min_run_s` seconds after
+    its start; 0 turns a rule off. With `payback` a change has to gain more than its pause costs.
     """
 
     cooldown_s: float = 0.0

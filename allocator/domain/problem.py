@@ -345,7 +345,7 @@ class Rates:
     def over(self, row: Ints | slice, link_gb_s: Floats | float) -> Floats:
         """Return work per second of rows over links of so many GB/s (inf: without loss), (n,)."""
         rate, step_s = self.rate[row], self.compute_s[row]
-        if np.isnan(step_s).all():
+        if np.isnan(step_s).all():  # no row says how long a step computes
             return rate
         share = computing_share(
             step_s, self.codec_s[row], self.volume_gb[row], self.ratio[row], link_gb_s

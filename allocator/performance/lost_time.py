@@ -103,7 +103,7 @@ def number_rows(*columns: np.ndarray[Any, Any]) -> Ints:
 def mode_share(
     problem: Problem, mode: Mode, job: Ints, pool: Ints, gpus: Ints, work_s: Floats | float
 ) -> Floats:
-    """Return phi of n options in one mode: what revocations and checkpoints leave of their pace.
+    """Return the share phi of the speed that options in one mode keep (`useful_share`), (n,).
 
     A mode with spare workers counts as bulk in pools with a hard lifetime, or whose revocations
     depend on age, which is less than it does. work_s (n,) is the useful seconds that the rest of
@@ -144,7 +144,7 @@ def _share_at(
     work_s: Floats,
     hazard: Floats,
 ) -> Floats:
-    """Return phi of n options in one mode, with so many revocations per GPU-hour (n,)."""
+    """Return phi of options in one mode, (n,), at `hazard` (n,) revocations per GPU-hour."""
     jobs = problem.jobs
     pools = problem.pools
     spot = pools.market[pool] == Market.SPOT
@@ -198,14 +198,13 @@ def _places(pool: Ints, gpus: Ints) -> Iterator[tuple[int, int, Ints]]:
 
 
 def useful_share(problem: Problem, job: Ints, pool: Ints, gpus: Ints, rate: Floats) -> Floats:
-    """Return phi of n options, (n,): the expected share of the speed that remains.
+    """Return the expected share phi of the speed that options keep beside what they lose, (n,).
 
-    Revocations and the writing of checkpoints take the rest. The inputs are
-    the hazard and lifetime_s of the pool, startup_s and restart_s as the time to
-    replace a worker, and the job's checkpoints (without them: the best interval); see
-    formulations/transient/lifetimes.py. rate (n,) is the work per second without losses. It
-    determines how many lifetimes of new servers the rest of the job takes. The result is at least
-    LEAST.
+    They lose time by revocations and by the writing of checkpoints. The inputs are the hazard and
+    lifetime_s of the pool, startup_s and restart_s as the time to replace a worker, and the job's
+    checkpoints (without them: the best interval); see formulations/transient/lifetimes.py. rate
+    (n,) is the work per second without losses. It determines how many lifetimes of new servers the
+    rest of the job takes. The result is at least LEAST.
     """
     jobs = problem.jobs
     pools = problem.pools

@@ -24,7 +24,7 @@ from formulations.primal.moves import Losses
 
 SHARE = 0.45  # share of the gap that the solver has to prove, see "Stability" in mip.py
 EXACT = 1e-9  # relative gap that counts as none
-TRUST = 1e-7  # relative: a claimed bound is wrong if it is below a known value by more
+TRUST = 1e-7  # relative: a solver's bound is wrong if it is below the value of a plan by more
 
 
 def ask_solver(task: Task, start: Ints | None, most: float = math.inf) -> Proposal:
@@ -144,7 +144,7 @@ def _termination(answer: SolverResult, fallback: str | None, proven: bool) -> st
 
 
 def _rounding(value: float) -> float:
-    """Return by how much the value of a plan may differ in the accounts of a solver."""
+    """Return how far a value or a bound of a solver may be from a plan's value by rounding."""
     return TRUST * max(1.0, abs(value))
 
 

@@ -42,13 +42,13 @@ def mip(task: Task) -> Proposal:
 
     Raises Infeasible or NoPlanInTime (policies/fallback.py) if there is no plan to fall back on.
     """
+    report = _reporter(task)
     given, task = task, add_missing_pairs(task)
     task, start = _find_start(task)
     if start is None and excludes_every_plan(task.choices, task.dual):
         raise_if_infeasible(task.round, task.remaining())
     if task.round.omitted_pairs is not None and not _is_proven(task, start):
         task, start = _search_longer(given, task, start)
-    report = _reporter(task)
     c, value = task.choices, -math.inf if start is None else task.choices.value_of(start)
     size = f"{c.J} jobs, {c.n} columns, {c.model.m} rows"
     report(f"prices and rounding of {size}", value, task.bound)

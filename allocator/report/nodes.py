@@ -29,7 +29,7 @@ UP, DRAIN, DOWN = STATES = "up", "drain", "down"
 FREE = {UP: "var(--panel)", DRAIN: "var(--line)", DOWN: "var(--quiet)"}
 MOST_ROWS = 40  # of a panel
 ROW = 20  # pixels
-KINDS = {"unusable": "GPUs that are free and of no use", "free": "GPUs that are free"}
+KINDS = {"unusable": "free GPUs that no waiting job can use", "free": "all free GPUs"}
 
 
 class NodeRow(NamedTuple):
@@ -194,7 +194,7 @@ def draw_simulated_nodes(
         return
     yield Picture(
         "fragmentation" + tail,
-        "GPUs that are free and of no use",
+        "Free GPUs that no waiting job can use",
         "First: free GPUs that would be enough for a waiting job, at the size that its user asked"
         " for, if they were together. Second: all free whole GPUs of pools with nodes.",
         _draw_fragmentation(runs, length),

@@ -269,7 +269,9 @@ def or_of_job(problem: Problem, job: Ints, known_gb: Floats) -> Floats:
     return np.nan_to_num(np.where(known_gb > 0, known_gb, problem.jobs.memory_gb[job]))
 
 
-DIGITS = 12  # smaller differences count as equal, so that the audit breaks ties in the same way
+# decimal places that are compared: sums in another order differ after them, and the audit has to
+# choose the same of two equal tries
+DIGITS = 12
 ROUNDS = next(c for c in PROFILING if c.name == "rounds").default
 
 

@@ -11,9 +11,8 @@ prices (`Losses`) says which of them a plan above a value may use.
 
 from __future__ import annotations
 
-import dataclasses
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -255,7 +254,7 @@ class Losses:
         kept = c.to_x(np.where(changes, -1, plan))
         use, few = c.model.activity(kept), c.model.take(columns)
         rows = np.flatnonzero(use)
-        model = dataclasses.replace(
+        model = replace(
             few,
             value=np.append(few.value, c.value @ kept),
             col_lower=np.append(few.col_lower, 1.0),

@@ -23,7 +23,7 @@ from allocator.domain.schema.columns import CURVE_PARAMETERS
 from allocator.domain.settings import longrun_faults
 
 ALTERNATIVES = ("batch_size", "accumulation", "memory_gb", "variant", "observed")
-"""Columns that distinguish rows of one model, GPU type, size and number of nodes."""
+"""Columns in which rows of rates.csv differ that agree in model, GPU type, size and nodes."""
 
 
 def _check_curves(x: Round) -> None:

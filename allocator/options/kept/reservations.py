@@ -43,17 +43,17 @@ TIMES = 8  # most times of a pool that have rows; nodes tell all apart
 
 
 def ends_after(end_s: Floats, after_s: float) -> Bools:
-    """Return whether jobs that end then still hold GPUs at a time, (n,)."""
+    """Return whether jobs that end at `end_s` (n,) still hold GPUs at `after_s`, (n,)."""
     return end_s > after_s * (1 + SAME)
 
 
 def option_ends(problem: Problem, m: OptionTable, which: Ints | slice = slice(None)) -> Floats:
-    """Return the seconds from now until options (n,) are done with their jobs, (n,)."""
+    """Return in how many seconds the jobs of options would be done with them, (n,)."""
     return m.pause_s[which] + problem.jobs.remaining_work[m.job[which]] / m.rate[which]
 
 
 def needed_s(problem: Problem, m: OptionTable, which: Ints | slice = slice(None)) -> Floats:
-    """Return the seconds from now until which options (n,) need nodes to stay, (n,).
+    """Return for how many seconds from now options need nodes to stay, (n,).
 
     It is 0 for jobs that keep their GPUs: they are there already.
     """
